@@ -1,0 +1,70 @@
+"""Long-term memory for agents: a diary that outlives the session.
+
+>>> from diarist import Memory
+>>> diary = Memory("memory").diary("c-2291")
+>>> diary.remember("Buys 1 kg of Colombia, ground for a moka pot.")
+>>> print(diary.recall("the same as last time").context())
+
+Names load when they are first used, so that `import diarist` stays quick.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .diary import Diary as Diary
+    from .embedders import Embedder as Embedder
+    from .errors import DiaristError as DiaristError
+    from .errors import EmbedderError as EmbedderError
+    from .errors import EndpointError as EndpointError
+    from .errors import MissingExtra as MissingExtra
+    from .errors import NotFound as NotFound
+    from .errors import PageFull as PageFull
+    from .errors import SchemaTooNew as SchemaTooNew
+    from .errors import StoreBusy as StoreBusy
+    from .errors import StoreCorrupt as StoreCorrupt
+    from .errors import StoreError as StoreError
+    from .memory import Memory as Memory
+    from .note import Hit as Hit
+    from .note import Note as Note
+    from .note import Part as Part
+    from .note import Recall as Recall
+
+_HOME = {
+    "Diary": "diary",
+    "Embedder": "embedders",
+    "Hit": "note",
+    "Memory": "memory",
+    "Note": "note",
+    "Part": "note",
+    "Recall": "note",
+} | dict.fromkeys(
+    [
+        "DiaristError",
+        "EmbedderError",
+        "EndpointError",
+        "MissingExtra",
+        "NotFound",
+        "PageFull",
+        "SchemaTooNew",
+        "StoreBusy",
+        "StoreCorrupt",
+        "StoreError",
+    ],
+    "errors",
+)
+
+__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'diarist' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f".{_HOME[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOME]

@@ -1,0 +1,368 @@
+"""`Diary`: everything kept about one owner, and the verbs on it, top to bottom. Read this file first.
+
+remember -> check it, turn it into words and a vector, one durable transaction
+recall   -> find by words and by meaning, judge, date, say what the answer is worth
+notes, note, edit, forget -> see, correct, erase
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Literal
+from zoneinfo import ZoneInfo
+
+from . import analysis, calibration, checks, embedders
+from . import recall as _recall
+from .errors import EmbedderError
+from .note import Note, Origin, Recall
+from .scan import Nearest
+from .stores import DiaryStore, Draft, Filter
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from .memory import Memory
+
+Where = Literal["notes", "sessions", "all"]
+When = datetime | str
+_BATCH = 64  # notes embedded between two writes of vectors
+_CATCH_UP = 0.2  # seconds that a remember or recall may spend on vectors still owed
+
+
+class Diary:
+    """One owner's diary, from `Memory.diary`. Cheap to make, safe to share between threads."""
+
+    def __init__(self, memory: Memory, store: DiaryStore, zone: ZoneInfo | None) -> None:
+        self._memory = memory
+        self._store = store
+        self._zone = zone
+
+    @property
+    def owner(self) -> str:
+        """Whom it is about."""
+        return self._store.owner
+
+    @property
+    def timezone(self) -> str:
+        """The IANA name of the zone in which dates are shown; "UTC" if none was ever given."""
+        return (self._zone.key if self._zone else self._store.timezone) or "UTC"
+
+    def __repr__(self) -> str:
+        return f"Diary({self.owner!r})"
+
+    # -- remember ------------------------------------------------------------------------------------------------
+
+    def remember(
+        self,
+        text: str,
+        *,
+        replaces: Sequence[str] | None = None,
+        happened_at: When | None = None,
+        expires_at: When | None = None,
+        source: str | None = None,
+        origin: Origin = "owner_said",
+        tags: Iterable[str] | None = None,
+        key: str | None = None,
+    ) -> Note:
+        """Keeps one fact; when this returns it is on the disk.
+
+        `text`: up to 64,000 characters, kept as given. The same text again (but for case, space and width) is the
+        same note with a fresh date. `replaces`: ids of notes that are no longer so; they are kept out of sight.
+        `happened_at`, `expires_at`: aware datetimes or ISO 8601 text with an offset. `key`: a retry with the same
+        key makes no second note. If the embedder is down the note is kept all the same, `pending` is true, and its
+        vector is made later.
+
+        Raises ValueError or TypeError for bad input, NotFound for an unknown id in `replaces`, StoreError if it
+        could not be saved; nothing is then half-kept.
+        """
+        draft = self._draft(
+            text,
+            replaces=replaces,
+            happened_at=happened_at,
+            expires_at=expires_at,
+            source=source,
+            origin=origin,
+            tags=tags,
+            key=key,
+        )
+        twin = self._store.twin(draft)
+        if twin is None or twin.pending:
+            vectors, _ = self._embed([text])
+            draft = replace(
+                draft, vectors=vectors[0], embedder=self._memory.embedder.id if vectors[0] is not None else ""
+            )
+        note = self._store.write([draft])[0]
+        self._keep_zone()
+        if draft.vectors is not None:
+            self._catch_up(_CATCH_UP)
+        return note
+
+    def remember_many(
+        self,
+        notes: Iterable[str | Mapping[str, Any]],
+        *,
+        progress: Callable[[int, int], object] | None = None,
+        defer: bool = False,
+    ) -> list[Note]:
+        """Keeps many facts, all or none, in the order given; each a text or a dict of `remember`'s arguments.
+
+        The texts are saved first, in one transaction, and found by their words at once; the vectors follow in
+        batches. `progress(done, total)` is called as notes become complete. `defer=True` returns after the texts;
+        the vectors are then made by later calls. If the embedder fails the notes stay, marked `pending`.
+        Raises as `remember` does, naming the position of a bad one; nothing is then saved.
+        """
+        drafts = [self._numbered_draft(number, each) for number, each in enumerate(notes)]
+        if not drafts:
+            return []
+        written = self._store.write(drafts)
+        self._keep_zone()
+        total = len(written)
+        owed = sum(note.pending for note in written)
+        if progress is not None:
+            progress(total - owed, total)
+        if defer or not owed:
+            return written
+        done = self._catch_up(None, lambda made: progress(min(total, total - owed + made), total) if progress else None)
+        if not done:
+            return written
+        fresh = {entry.id: entry for entry in self._notes_of(written)}
+        return [fresh.get(note.id, note) for note in written]
+
+    # -- recall --------------------------------------------------------------------------------------------------
+
+    def recall(
+        self,
+        question: str,
+        *,
+        limit: int = 8,
+        where: Where = "notes",
+        since: When | None = None,
+        before: When | None = None,
+        as_of: When | None = None,
+        now: When | None = None,
+        tags: Iterable[str] | None = None,
+        source: str | None = None,
+        include_replaced: bool = False,
+        min_score: float | None = None,
+    ) -> Recall:
+        """The notes that answer a question best, each with a score from 0 to 1 and why, and a verdict on the whole.
+
+        `since` (inclusive) and `before` (exclusive) bound the note's date; `as_of` asks what held at a moment;
+        `now` stands in for the clock. `min_score` (inclusive) drops weaker hits; nothing else does. Replaced and
+        expired notes are left out unless `include_replaced` or `as_of` asks for them. With the embedder down the
+        answer goes by words alone and says so in `notices`. An empty diary asks no embedder.
+        """
+        asked, cut = checks.checked_question(question)
+        if where not in ("notes", "sessions", "all"):
+            raise ValueError(f"where must be 'notes', 'sessions' or 'all', not {where!r}")
+        limit, floor = checks.checked_limit(limit), checks.checked_score(min_score)
+        wanted = self._filter(since, before, as_of, now, tags, source, include_replaced)
+        notices = [f"the question was cut at {checks.LONGEST_QUESTION:,} characters"] if cut else []
+        hits: list[_recall.Hit] = []
+        if where != "sessions" and self._store.counts().notes:
+            vector, why_not = self._embed_question(asked)
+            nearest = None
+            if vector is not None:
+                self._catch_up(_CATCH_UP)
+                nearest = self._memory.nearest(self)
+                if nearest.foreign:
+                    others = ", ".join(sorted(set(nearest.foreign.values())))
+                    notices.append(
+                        f"{len(nearest.foreign)} notes have vectors of another embedder ({others}) and are found by"
+                        f" their words only: this memory was opened with {self._memory.embedder.id}"
+                    )
+            else:
+                notices.append(f"searched by words only: {why_not}")
+            if pending := self._store.counts().pending:
+                notices.append(f"{pending} notes await their vectors and are found by their words only")
+            hits = _recall.recall(
+                self._store, nearest, _recall.question(asked, vector, self._memory.embedder), wanted, limit
+            )
+        kept = tuple(hit for hit in hits if floor is None or hit.score >= floor)
+        return Recall(
+            question,
+            kept,
+            calibration.verdict([hit.score for hit in kept]),
+            tuple(notices),
+            self._shown_zone(),
+            self._store.secret,
+        )
+
+    # -- see, correct, erase -------------------------------------------------------------------------------------
+
+    def notes(
+        self,
+        *,
+        include_replaced: bool = False,
+        since: When | None = None,
+        before: When | None = None,
+        as_of: When | None = None,
+        now: When | None = None,
+        tags: Iterable[str] | None = None,
+        source: str | None = None,
+    ) -> list[Note]:
+        """Every note that holds, newest first; with `include_replaced` those that were replaced or have expired too."""
+        return self._store.notes(self._filter(since, before, as_of, now, tags, source, include_replaced))
+
+    def note(self, id: str) -> Note:
+        """One note, whatever became of it. NotFound for an unknown id and for another owner's alike."""
+        return self._store.note(_checked_id(id))
+
+    def edit(self, id: str, text: str) -> Note:
+        """Corrects a note: the new text takes the old one's place, and the old text is erased. The dates stay.
+
+        A fact that changed is not corrected but replaced: `remember(..., replaces=[id])`.
+        """
+        draft = self._draft(text)
+        self.note(id)
+        vectors, _ = self._embed([text])
+        return self._store.edit(
+            id, replace(draft, vectors=vectors[0], embedder=self._memory.embedder.id if vectors[0] is not None else "")
+        )
+
+    def forget(self, id: str | Sequence[str]) -> None:
+        """Erases a note, or several at once (all or none). NotFound if an id is unknown."""
+        ids = [id] if isinstance(id, str) else list(id)
+        self._store.forget([_checked_id(each) for each in ids], self._memory.now())
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def vectors(self) -> Nearest:
+        """A fresh, empty cache of this diary's vectors; `Memory` keeps it."""
+        return Nearest(self._store, self._memory.embedder)
+
+    def _draft(
+        self,
+        text: str,
+        *,
+        replaces: Sequence[str] | None = None,
+        happened_at: When | None = None,
+        expires_at: When | None = None,
+        source: str | None = None,
+        origin: str = "owner_said",
+        tags: Iterable[str] | None = None,
+        key: str | None = None,
+    ) -> Draft:
+        checks.checked_text(text, "the note", checks.LONGEST_TEXT)
+        return Draft(
+            text=text,
+            words=tuple(analysis.terms(text)),
+            fingerprint=blake2b(analysis.fold(text).encode(), digest_size=16).digest(),
+            created_at=self._memory.now(),
+            happened_at=checks.checked_time(happened_at, "happened_at"),
+            expires_at=checks.checked_time(expires_at, "expires_at"),
+            source=checks.checked_short(source, "source"),
+            origin=checks.checked_origin(origin),
+            tags=checks.checked_list(tags, "tags"),
+            replaces=checks.checked_list(replaces, "replaces"),
+            key=checks.checked_short(key, "key"),
+        )
+
+    def _numbered_draft(self, number: int, each: str | Mapping[str, Any]) -> Draft:
+        try:
+            if isinstance(each, Mapping):
+                unknown = set(each) - _FIELDS
+                if unknown or "text" not in each:
+                    wrong = f"unknown fields {sorted(unknown)}" if unknown else "no text"
+                    raise ValueError(f"has {wrong}; known: {sorted(_FIELDS)}")
+                return self._draft(**each)
+            return self._draft(each)
+        except (ValueError, TypeError) as e:
+            raise type(e)(f"note {number} (counting from 0): {e}; nothing was saved") from e
+
+    def _filter(
+        self, since: When | None, before: When | None, as_of: When | None, now: When | None, tags: Iterable[str] | None,
+        source: str | None, include_replaced: bool,
+    ) -> Filter:  # fmt: skip
+        return Filter(
+            now=checks.checked_time(now, "now") or self._memory.now(),
+            since=checks.checked_time(since, "since"),
+            before=checks.checked_time(before, "before"),
+            as_of=checks.checked_time(as_of, "as_of"),
+            tags=checks.checked_list(tags, "tags"),
+            source=checks.checked_short(source, "source"),
+            include_replaced=include_replaced,
+        )
+
+    def _embed(self, texts: Sequence[str]) -> tuple[list[NDArray[np.float32] | None], str]:
+        """For each text an array (windows, dim), or None where the embedder failed; and why it failed."""
+        embedder = self._memory.embedder
+        size: int | None = getattr(embedder, "window", None)
+        windows = [analysis.windows(text, size) if size else [text] for text in texts]
+        flat = [embedders.clean(window) for several in windows for window in several if window.strip()]
+        why = ""
+        try:
+            made: Sequence[NDArray[np.float32] | None] = list(
+                embedders.checked(embedder.embed_notes(flat), len(flat), embedder.dim, embedder.id)
+            )
+        except EmbedderError as e:
+            carried = embedders.arrived(e)
+            made, why = (carried[0] if carried else [None] * len(flat)), str(e)
+        except Exception as e:
+            made, why = [None] * len(flat), f"{type(e).__name__}: {e}"
+        return _regrouped(made, [sum(1 for window in several if window.strip()) for several in windows]), why
+
+    def _embed_question(self, question: str) -> tuple[NDArray[np.float32] | None, str]:
+        embedder = self._memory.embedder
+        try:
+            return embedders.checked([embedder.embed_query(embedders.clean(question))], 1, embedder.dim, embedder.id)[
+                0
+            ], ""
+        except EmbedderError as e:
+            return None, str(e)
+        except Exception as e:
+            return None, f"{type(e).__name__}: {e}"
+
+    def _catch_up(self, seconds: float | None, made: Callable[[int], object] | None = None) -> int:
+        """Makes vectors that are still owed, for so long; returns how many notes were completed."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        after = done = 0
+        while waiting := self._store.pending(_BATCH if deadline is None else 8, after):
+            vectors, why = self._embed([text for _, text in waiting])
+            ready = [(seq, text, v) for (seq, text), v in zip(waiting, vectors, strict=True) if v is not None]
+            if ready:
+                self._store.attach(self._memory.embedder.id, ready, self._memory.now())
+            done, after = done + len(ready), waiting[-1][0]
+            if made is not None:
+                made(done)
+            if (why and not ready) or (deadline is not None and time.monotonic() > deadline):
+                break
+        return done
+
+    def _notes_of(self, written: Sequence[Note]) -> list[Note]:
+        return [self._store.note(note.id) for note in written if note.pending]
+
+    def _keep_zone(self) -> None:
+        if self._zone is not None and self._store.timezone != self._zone.key:
+            self._store.set_timezone(self._zone.key)
+
+    def _shown_zone(self) -> Any:
+        name = self.timezone
+        return UTC if name == "UTC" else ZoneInfo(name)
+
+
+_FIELDS = {"text", "replaces", "happened_at", "expires_at", "source", "origin", "tags", "key"}
+
+
+def _checked_id(id: str) -> str:
+    if not isinstance(id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"a note's id is text, not {type(id).__name__}")
+    return id
+
+
+def _regrouped(flat: Sequence[NDArray[np.float32] | None], sizes: Sequence[int]) -> list[NDArray[np.float32] | None]:
+    """Windows back to texts; a text with a window missing counts as failed, so that it is tried again whole."""
+    import numpy as np
+
+    groups: list[NDArray[np.float32] | None] = []
+    start = 0
+    for size in sizes:
+        whole = [vector for vector in flat[start : start + size] if vector is not None]
+        groups.append(np.stack(whole) if len(whole) == size and size else None)
+        start += size
+    return groups

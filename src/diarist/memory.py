@@ -1,0 +1,110 @@
+"""`Memory`: where diaries live, plus one embedder. It opens diaries and lists owners; the verbs are in `diary.py`."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self
+
+from .checks import checked_owner, checked_zone
+from .diary import Diary
+from .embedders import Embedder, open_embedder
+from .scan import Nearest
+from .stores import open_store
+
+_VECTORS_HELD = 512 * 2**20  # bytes of vectors kept in memory over all diaries; the least recently used go first
+
+
+def _system_clock() -> datetime:
+    return datetime.now(UTC)
+
+
+class Memory:
+    """A place that keeps a diary for each owner: a folder, made when the first note is written.
+
+    >>> memory = Memory("memory")
+    >>> diary = memory.diary("c-2291")
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        embedder: str | Embedder = "bundled",
+        clock: Callable[[], datetime] = _system_clock,
+        busy_timeout: float = 30.0,
+    ) -> None:
+        """`path`: the folder. `embedder`: see `open_embedder`; no model is loaded before the first text.
+        `clock`: returns an aware datetime. `busy_timeout`: seconds to wait for another process that is writing
+        before `StoreBusy`. Opening creates and reads nothing."""
+        place = os.fspath(path)
+        if not isinstance(place, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"the memory's path must be text or a Path, not {type(path).__name__}")
+        if not place.strip() or "\0" in place:
+            raise ValueError(f"the memory's path {place!r} names no folder; give one, such as 'memory'")
+        if not 0 <= busy_timeout < float("inf"):
+            raise ValueError(f"busy_timeout must be a number of seconds, not {busy_timeout!r}")
+        self._store = open_store(place, busy_timeout=busy_timeout)
+        self._embedder = open_embedder(embedder)
+        self._clock = clock
+        self._vectors: OrderedDict[str, Nearest] = OrderedDict()
+        self._mutex = threading.Lock()
+
+    def diary(self, owner: str, *, timezone: str | None = None) -> Diary:
+        """The diary of one owner; every call on it is about that owner and can be about no other.
+
+        `owner`: any text but blank, NUL, lone surrogates or over 1,024 characters, taken literally ("A" is not "a").
+        `timezone`: an IANA name such as "Europe/Paris", in which dates are shown; remembered with the diary.
+        """
+        return Diary(self, self._store.diary(checked_owner(owner)), checked_zone(timezone))
+
+    def owners(self) -> list[str]:
+        """Everyone of whom something is kept."""
+        return self._store.owners()
+
+    def close(self) -> None:
+        """Lets every file go. What was acknowledged was on the disk before."""
+        self._store.close()
+        with self._mutex:
+            self._vectors.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Memory({self._store.path!r})"
+
+    # -- for Diary ----------------------------------------------------------------------------------------------
+
+    @property
+    def embedder(self) -> Embedder:
+        """What turns texts into vectors here."""
+        return self._embedder
+
+    def now(self) -> datetime:
+        """The clock's time in UTC."""
+        moment = self._clock()
+        if moment.utcoffset() is None:
+            raise ValueError(f"the memory's clock gave {moment!r}, which has no UTC offset; return datetime.now(UTC)")
+        return moment.astimezone(UTC)
+
+    def nearest(self, diary: Diary) -> Nearest:
+        """The diary's vectors, in step with the store. Loaded on first use, let go when memory is needed."""
+        owner = diary.owner
+        with self._mutex:
+            found = self._vectors.pop(owner, None) or diary.vectors()
+            self._vectors[owner] = found
+        found.sync()
+        with self._mutex:
+            while len(self._vectors) > 1 and sum(each.nbytes for each in self._vectors.values()) > _VECTORS_HELD:
+                self._vectors.popitem(last=False)
+        return found

@@ -1,0 +1,218 @@
+"""Where diaries are kept: what a store must do, and which store a name opens.
+
+A store returns facts about one owner; Python ranks them. `StoreContract` in `testing.py` says in tests what the
+protocol means: a new store is a class that passes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from ..note import Note, Origin
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A note on its way into a store: validated, analysed, embedded where the embedder was there."""
+
+    text: str
+    words: tuple[str, ...]
+    """What it is found by: the terms of `analysis.terms`, in order, with repetition."""
+    fingerprint: bytes
+    """Equal for two texts that are the same after folding case, space and width."""
+    created_at: datetime
+    vectors: NDArray[np.float32] | None = None
+    """Shape (windows, dim), unit length; None where the embedder was down: the note is then pending."""
+    embedder: str = ""
+    happened_at: datetime | None = None
+    expires_at: datetime | None = None
+    source: str | None = None
+    origin: Origin = "owner_said"
+    tags: tuple[str, ...] = ()
+    replaces: tuple[str, ...] = ()
+    key: str | None = None
+    session: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A stored note with what its place in time needs."""
+
+    seq: int
+    """The store's own number for it: never given twice, larger for later notes."""
+    note: Note
+    replaced_at: datetime | None
+    """From when the note that replaced it holds."""
+    order: tuple[datetime, int]
+    """Newest is largest: its date (never before the note written before it), then the store's sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which notes are asked for. The defaults are those that hold now."""
+
+    now: datetime
+    since: datetime | None = None
+    """At or after this moment."""
+    before: datetime | None = None
+    """Earlier than this moment."""
+    as_of: datetime | None = None
+    """Those that held at this moment."""
+    tags: tuple[str, ...] = ()
+    """Bearing all of these."""
+    source: str | None = None
+    include_replaced: bool = False
+
+    @property
+    def narrow(self) -> bool:
+        """Whether it can leave out most of a diary, so that a search must look only at what it lets through."""
+        return bool(self.since or self.before or self.tags or self.source is not None)
+
+    def holds(self, entry: Entry) -> bool:
+        """Whether the note held at the moment asked for: written by then, not replaced, not expired."""
+        note, moment = entry.note, self.as_of or self.now
+        if self.as_of is not None and note.dated > moment:
+            return False
+        if note.expires_at is not None and note.expires_at <= moment:
+            return False
+        if note.replaced_by is None or self.include_replaced:
+            return True
+        return self.as_of is not None and entry.replaced_at is not None and entry.replaced_at > moment
+
+
+@dataclass(frozen=True, slots=True)
+class Posting:
+    """Where one word stands."""
+
+    notes: int
+    """How many notes hold it, in the whole diary."""
+    seqs: NDArray[np.int64]
+    """Some of them, the newest always among them: all, where they are fewer than was asked for."""
+    times: NDArray[np.int64]
+    """How often it stands in each of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    notes: int
+    """Notes stored, replaced and expired ones included."""
+    words: int
+    """Words in all of them together."""
+    pending: int
+    """Notes that wait for a vector."""
+
+
+class DiaryStore(Protocol):
+    """What is kept about one owner. No call can reach another owner's notes; each sees all finished writes."""
+
+    @property
+    def owner(self) -> str: ...
+    @property
+    def secret(self) -> bytes:
+        """Random bytes of this diary's own; b"" while nothing is stored."""
+        ...
+
+    @property
+    def timezone(self) -> str | None:
+        """The owner's IANA time zone, as last set."""
+        ...
+
+    def set_timezone(self, name: str) -> None: ...
+
+    def write(self, drafts: Sequence[Draft]) -> list[Note]:
+        """Keeps all of them or none, in one durable transaction: text, words, vectors and history.
+
+        A draft whose key was used before gives that note back (ValueError if the text is another one). One whose
+        text is the same as a current note's refreshes that note. NotFound if `replaces` names an unknown id.
+        """
+        ...
+
+    def edit(self, id: str, draft: Draft) -> Note:
+        """Puts the draft's text, words and vectors in the place of the old, which are gone."""
+        ...
+
+    def forget(self, ids: Sequence[str], at: datetime) -> None:
+        """Removes all of them or, if one is unknown, none (NotFound)."""
+        ...
+
+    def attach(self, embedder: str, vectors: Sequence[tuple[int, str, NDArray[np.float32]]], at: datetime) -> None:
+        """Gives pending notes their vectors: (seq, the text that was embedded, array (windows, dim)).
+        Passes over notes that were edited or forgotten meanwhile."""
+        ...
+
+    def note(self, id: str) -> Note: ...
+    def notes(self, filter: Filter) -> list[Note]:
+        """Newest first."""
+        ...
+
+    def twin(self, draft: Draft) -> Note | None:
+        """The note that `write` would give back for this draft instead of making a new one."""
+        ...
+
+    def counts(self) -> Counts: ...
+    def words_of(self, seqs: Iterable[int]) -> dict[int, list[str]]:
+        """What these notes are found by; only those that exist."""
+        ...
+
+    def entries(self, seqs: Iterable[int]) -> list[Entry]:
+        """Those of them that exist, in no particular order."""
+        ...
+
+    def newest(self, limit: int) -> list[int]:
+        """Seqs of the notes written last, newest first."""
+        ...
+
+    def select(self, filter: Filter) -> NDArray[np.int64]:
+        """Seqs, ascending, of the notes within the filter's dates, tags and source, whether or not they hold now."""
+        ...
+
+    def postings(self, words: Sequence[str], most: int) -> dict[str, Posting]:
+        """Where each word stands; for a common word only about the newest `most` places are read."""
+        ...
+
+    def pending(self, limit: int, after: int = 0) -> list[tuple[int, str]]:
+        """Seq and text of notes that wait for a vector, oldest first, with a seq above `after`."""
+        ...
+
+    def position(self) -> int:
+        """Grows with every change: who remembers it can ask later what changed since."""
+        ...
+
+    def changed(self, since: int) -> list[int]:
+        """Seqs of the notes that were written, edited, embedded or forgotten after that position."""
+        ...
+
+    def vectors(self, seqs: Sequence[int] | None = None) -> Iterable[tuple[int, str, bytes]]:
+        """(seq, embedder id, little-endian float16 numbers) of every window, or of those notes', by ascending seq."""
+        ...
+
+
+class Store(Protocol):
+    """Where a memory's diaries live."""
+
+    @property
+    def path(self) -> str:
+        """How a person would name the place."""
+        ...
+
+    def diary(self, owner: str) -> DiaryStore:
+        """The owner's part. Nothing is created until something is written."""
+        ...
+
+    def owners(self) -> list[str]: ...
+    def close(self) -> None: ...
+
+
+def open_store(place: str | Path, *, busy_timeout: float) -> Store:
+    """The store that a path names. Nothing is read or created yet."""
+    from .folder import FolderStore
+
+    return FolderStore(Path(place), busy_timeout=busy_timeout)

@@ -1,0 +1,198 @@
+"""One diary file: made whole or not at all, opened only if it is ours, its errors told in words.
+
+What is damaged, foreign or newer is named in an error and left exactly as it was.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from importlib.resources import files
+from pathlib import Path
+from urllib.parse import quote
+
+import apsw
+
+from ..errors import SchemaTooNew, StoreBusy, StoreCorrupt, StoreError
+from .sql import row, run, run_many
+
+NAME = "diary.db"
+_CHECKPOINT_AT = 4 * 2**20  # bytes of WAL
+APPLICATION_ID = 0x44696172  # "Diar", in the SQLite header: tells our files from other programs'
+SCHEMA = 1
+
+_EVERY_CONNECTION = (
+    "PRAGMA foreign_keys = ON; PRAGMA secure_delete = ON; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;"
+    "PRAGMA mmap_size = 0; PRAGMA temp_store = MEMORY; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0;"
+    "PRAGMA cache_size = -16000;"
+)
+_READ_WRITE = apsw.SQLITE_OPEN_READWRITE
+_READ_ONLY = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+
+
+def make_folder(root: Path, folder: Path) -> None:
+    """Makes the memory's folder and the owner's in it, 0700. Refuses a symbolic link in the owner's place."""
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for path in (folder, folder / NAME):
+            if path.is_symlink():
+                raise StoreError(
+                    f"{path}: is a symbolic link; a diary is never reached through one. Nothing was written"
+                )
+    except FileExistsError as e:
+        raise StoreError(f"{e.filename}: a file stands where the memory's folder should be; name another place") from e
+    except OSError as e:
+        raise StoreError(f"{folder}: the folder cannot be made ({e.strerror}); nothing was saved") from e
+
+
+def create(path: Path, owner: str) -> None:
+    """A new diary: built under another name, then renamed, so that there is never half a file. Hold the lock."""
+    building = path.with_name(NAME + ".new")
+    for leftover in (building, *(Path(f"{building}{end}") for end in ("-wal", "-shm", "-journal"))):
+        leftover.unlink(missing_ok=True)
+    os.close(os.open(building, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    db = apsw.Connection(str(building), flags=_READ_WRITE)
+    try:
+        run(db, f"PRAGMA page_size = 4096; PRAGMA journal_mode = WAL; {_EVERY_CONNECTION}")
+        with db:
+            for script in sorted(
+                files(__package__ or "diarist.stores").joinpath("schema").iterdir(), key=lambda f: f.name
+            ):
+                if script.name.endswith(".sql"):
+                    run(db, script.read_text(encoding="utf-8"))
+            run(db, f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA}")
+            first = {
+                "owner": owner,
+                "secret": secrets.token_bytes(32),
+                "notes": 0,
+                "words": 0,
+                "pending": 0,
+                "filed": 0,
+            }
+            run_many(db, "INSERT INTO diary VALUES (?,?)", list(first.items()))
+        db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    finally:
+        db.close()
+    os.replace(building, path)
+    _sync_folder(path.parent)
+    _sync_folder(path.parent.parent)
+
+
+def open_existing(path: Path, *, busy_ms: int) -> apsw.Connection:
+    """Opens a diary that is there; read-only where the disk or the rights allow no more."""
+    if path.is_symlink() or path.parent.is_symlink():
+        raise StoreError(f"{path}: is a symbolic link; a diary is never reached through one")
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise StoreCorrupt(f"{path}: is not a file, so it cannot be a diary; it was left alone")
+    _check_header(path)
+    try:
+        return _usable(apsw.Connection(str(path), flags=_READ_WRITE), busy_ms)
+    except (apsw.CantOpenError, apsw.ReadOnlyError) as e:
+        return _open_read_only(path, busy_ms, e)
+
+
+def _open_read_only(path: Path, busy_ms: int, cause: apsw.Error) -> apsw.Connection:
+    wal = Path(f"{path}-wal")
+    if wal.exists() and wal.stat().st_size:
+        try:
+            return _usable(apsw.Connection(f"file:{quote(str(path))}?mode=ro", flags=_READ_ONLY), busy_ms)
+        except apsw.Error:
+            raise StoreError(
+                f"{path}: cannot be read here: the folder is read-only and the last writes still wait in {wal.name}; "
+                f"open it once where it can be written, or copy the folder"
+            ) from cause
+    # Without a WAL nobody is writing, and the folder lets nobody begin: the file is as good as cut in stone.
+    return _usable(apsw.Connection(f"file:{quote(str(path))}?immutable=1", flags=_READ_ONLY), busy_ms)
+
+
+def _usable(db: apsw.Connection, busy_ms: int) -> apsw.Connection:
+    try:
+        db.set_busy_timeout(busy_ms)
+        run(db, _EVERY_CONNECTION)
+        row(db, "SELECT count(*) FROM diary")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _check_header(path: Path) -> None:
+    """Reads the first 100 bytes through SQLite's own file layer: closing a file handle of our own would drop the
+    locks that other connections of this process hold on it."""
+    try:
+        handle = apsw.VFSFile("", str(path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
+    except apsw.Error as e:
+        raise StoreError(f"{path}: cannot be opened for reading; check who may read it") from e
+    try:
+        size = handle.xFileSize()
+        head = handle.xRead(100, 0) if size >= 100 else b""
+    finally:
+        handle.xClose()
+    if head[:16] != b"SQLite format 3\0":
+        raise StoreCorrupt(
+            f"{path}: is not a diary, or its beginning is damaged ({size} bytes); it was left alone."
+            " Restore a backup or move it away"
+        )
+    if int.from_bytes(head[68:72], "big") != APPLICATION_ID:
+        raise StoreCorrupt(
+            f"{path}: is a database of another program; it was left alone. Name another place for the memory"
+        )
+    schema = int.from_bytes(head[60:64], "big")
+    if schema > SCHEMA:
+        raise SchemaTooNew(
+            f"{path}: has schema {schema}, this diarist knows up to {SCHEMA}; upgrade diarist. The file was left alone"
+        )
+    page = int.from_bytes(head[16:18], "big") or 65536
+    pages = int.from_bytes(head[28:32], "big")
+    wal = Path(f"{path}-wal")
+    if size < pages * (65536 if page == 1 else page) and not (wal.exists() and wal.stat().st_size):
+        raise StoreCorrupt(
+            f"{path}: is cut short ({size} bytes of {pages * page}); it was left alone. Restore a backup"
+        )
+
+
+def checkpoint(db: apsw.Connection, path: Path) -> None:
+    """Moves a WAL that has grown into the file. Hold the lock. What a reader holds back is moved next time."""
+    with suppress(FileNotFoundError):
+        if Path(f"{path}-wal").stat().st_size > _CHECKPOINT_AT:
+            with suppress(apsw.BusyError):
+                db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+
+
+@contextmanager
+def told(path: Path, *, writing: bool = False) -> Generator[None]:
+    """Turns SQLite's and the system's errors into ours: what happened, where, and what to do."""
+    unsaved = " Nothing of this call was saved." if writing else ""
+    try:
+        yield
+    except apsw.BusyError as e:
+        raise StoreBusy(f"{path}: another process keeps the diary busy; try again.{unsaved}") from e
+    except (apsw.CorruptError, apsw.NotADBError) as e:
+        raise StoreCorrupt(f"{path}: the file is damaged ({e}); it was left alone. Restore a backup.{unsaved}") from e
+    except apsw.FullError as e:
+        raise StoreError(f"{path}: the disk is full; free some space and try again.{unsaved}") from e
+    except (apsw.ReadOnlyError, apsw.PermissionsError) as e:
+        raise StoreError(
+            f"{path}: the file or its folder is read-only; recall works, remember does not.{unsaved}"
+        ) from e
+    except apsw.Error as e:
+        raise StoreError(f"{path}: the diary could not be {'written' if writing else 'read'} ({e}).{unsaved}") from e
+    except OSError as e:
+        full = "the disk is full" if e.errno in (28, 122) else e.strerror
+        raise StoreError(
+            f"{e.filename or path}: the diary could not be {'written' if writing else 'read'} ({full}).{unsaved}"
+        ) from e
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes a rename durable; Windows has no such call and needs none."""
+    if os.name == "posix":
+        fd = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

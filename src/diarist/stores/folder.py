@@ -1,0 +1,535 @@
+"""The default store: a folder of diaries, each a folder with one SQLite file.
+
+An acknowledged write is on the disk (WAL, synchronous=FULL); several processes may use one diary at once. Nothing here
+ranks or embeds: it keeps facts and gives them back. What a row looks like is in `rows.py`, the word index in
+`word_index.py`, and how a file is made, opened and kept safe in `file.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+import apsw
+
+from ..errors import NotFound, StoreBusy, StoreCorrupt, StoreError
+from ..note import Note
+from . import Counts, Draft, Entry, Filter, Posting, file
+from .lock import FileLock
+from .names import folder_name, is_cut, owner_of
+from .rows import COLUMNS, as_entry, as_text, within
+from .sql import LISTED, add_to_settings, listed, row, rows, run, run_many, set_settings, setting, settings
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_WINDOWS = 4096  # windows a text may have: `place` is seq * 4096 + window
+_MOST_OPEN = 64  # files kept open at once; the least recently opened is let go first
+_TRUST = ("third_party", "agent_inferred", "operator", "owner_said")  # least first
+
+
+class FolderStore:
+    """A folder with a folder for each owner."""
+
+    def __init__(self, root: Path, *, busy_timeout: float) -> None:
+        self._root = root
+        self._busy_timeout = busy_timeout
+        self._diaries: WeakValueDictionary[str, FolderDiary] = WeakValueDictionary()
+        self._open: OrderedDict[str, FolderDiary] = OrderedDict()
+        self._mutex = threading.Lock()
+        self._closed = False
+
+    @property
+    def path(self) -> str:
+        return str(self._root)
+
+    def diary(self, owner: str) -> FolderDiary:
+        with self._mutex:
+            found = self._diaries.get(owner)
+            if found is None:
+                found = FolderDiary(self._root, owner, self._busy_timeout, self._opened)
+                self._diaries[owner] = found
+            return found
+
+    def owners(self) -> list[str]:
+        try:
+            names = [entry.name for entry in os.scandir(self._root) if Path(entry, file.NAME).is_file()]
+        except FileNotFoundError:
+            return []
+        except OSError as e:
+            raise StoreError(f"{self._root}: the memory cannot be read ({e.strerror})") from e
+        found = (self._owner_inside(name) if is_cut(name) else owner_of(name) for name in names)
+        return sorted(owner for owner in found if owner is not None)
+
+    def close(self) -> None:
+        with self._mutex:
+            self._closed = True
+            still_open, self._open = list(self._open.values()), OrderedDict()
+        for diary in still_open:
+            diary.close()
+
+    def _opened(self, diary: FolderDiary) -> None:
+        """Called when a diary is about to open its file: lets others go if there are too many."""
+        with self._mutex:
+            if self._closed:
+                raise StoreError(
+                    f"{self._root}: this memory was closed; open it again with Memory({str(self._root)!r})"
+                )
+            self._open[diary.owner] = diary
+            self._open.move_to_end(diary.owner)
+            idle = [self._open.popitem(last=False)[1] for _ in range(len(self._open) - _MOST_OPEN)]
+        busy = [other for other in idle if not other.close(wait=0)]
+        with self._mutex:
+            self._open.update((other.owner, other) for other in busy)
+
+    def _owner_inside(self, name: str) -> str | None:
+        path = self._root / name / file.NAME
+        with file.told(path):
+            db = file.open_existing(path, busy_ms=1000)
+            try:
+                owner = setting(db, "owner", None)
+            finally:
+                db.close()
+        return owner if owner is not None and folder_name(owner) == name else None
+
+
+class FolderDiary:
+    """One owner's diary file. Safe to share between threads; follows its file through erasure and fork."""
+
+    def __init__(self, root: Path, owner: str, busy_timeout: float, opened: Callable[[FolderDiary], None]) -> None:
+        self._root = root
+        self._owner = owner
+        self._folder = root / folder_name(owner)
+        self._path = self._folder / file.NAME
+        self._lock = FileLock(self._folder / "diary.lock")
+        self._timeout = busy_timeout
+        self._opened = opened
+        # Where both are needed the lock is taken before the guard, always.
+        self._guard = threading.RLock()
+        self._connection: apsw.Connection | None = None
+        self._identity: tuple[int, int, int] | None = None
+        self._secret = b""
+
+    # -- what it is ----------------------------------------------------------------------------------------------
+
+    @property
+    def owner(self) -> str:
+        return self._owner
+
+    @property
+    def secret(self) -> bytes:
+        with self._reading() as db:
+            return b"" if db is None else self._secret
+
+    @property
+    def timezone(self) -> str | None:
+        with self._reading() as db:
+            return None if db is None else setting(db, "timezone", None)
+
+    def set_timezone(self, name: str) -> None:
+        with self._writing() as db:
+            set_settings(db, timezone=name)
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def write(self, drafts: Sequence[Draft]) -> list[Note]:
+        from . import word_index
+
+        with self._writing() as db:
+            seqs = [self._write_one(db, draft) for draft in drafts]
+            word_index.file_newest(db, self._owner)
+            notes = {entry.seq: entry.note for entry in self._entries(db, set(seqs))}
+        return [notes[seq] for seq in seqs]
+
+    def edit(self, id: str, draft: Draft) -> Note:
+        from . import word_index
+
+        with self._writing() as db:
+            old = self._take_out(db, self._seq_of(db, id))
+            self._log(db, draft.created_at, "edited", old.seq)
+            words = " ".join(draft.words)
+            pending = draft.vectors is None
+            values = (draft.text, words, draft.fingerprint, pending, old.seq, self._owner)
+            run(
+                db,
+                "UPDATE notes SET text = ?, words = ?, fingerprint = ?, pending = ? WHERE seq = ? AND owner = ?",
+                values,
+            )
+            self._put_vectors(db, old.seq, draft)
+            add_to_settings(db, words=len(draft.words) - old.words, pending=int(pending) - old.pending)
+            if old.filed:
+                word_index.file(db, [(old.seq, words)])
+            note = self._entries(db, [old.seq])[0].note
+        self._clean_up()
+        return note
+
+    def forget(self, ids: Sequence[str], at: datetime) -> None:
+        with self._writing() as db:
+            for id in dict.fromkeys(ids):
+                old = self._take_out(db, self._seq_of(db, id))
+                run(db, "DELETE FROM notes WHERE seq = ? AND owner = ?", (old.seq, self._owner))
+                self._log(db, at, "forgotten", old.seq)
+                add_to_settings(db, notes=-1, words=-old.words, pending=-old.pending)
+        self._clean_up()
+
+    def attach(self, embedder: str, vectors: Sequence[tuple[int, str, NDArray[np.float32]]], at: datetime) -> None:
+        with self._writing() as db:
+            for seq, text, windows in vectors:
+                found = row(
+                    db, "SELECT pending FROM notes WHERE seq = ? AND owner = ? AND text = ?", (seq, self._owner, text)
+                )
+                if found is not None:
+                    self._drop_vectors(db, seq)
+                    _put(db, seq, embedder, windows)
+                    run(db, "UPDATE notes SET pending = 0 WHERE seq = ? AND owner = ?", (seq, self._owner))
+                    add_to_settings(db, pending=-int(found[0]))
+                    self._log(db, at, "embedded", seq)
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def note(self, id: str) -> Note:
+        with self._reading() as db:
+            if db is None:
+                raise _unknown(id)
+            return self._entries(db, [self._seq_of(db, id)])[0].note
+
+    def notes(self, filter: Filter) -> list[Note]:
+        where, values = within(filter)
+        sql = f"SELECT {COLUMNS} FROM notes WHERE owner = ?{where} ORDER BY order_at DESC, said DESC"  # noqa: S608
+        with self._reading() as db:
+            if db is None:
+                return []
+            return [e.note for e in map(as_entry, rows(db, sql, (self._owner, *values))) if filter.holds(e)]
+
+    def twin(self, draft: Draft) -> Note | None:
+        with self._reading() as db:
+            seq = None if db is None else self._twin(db, draft)[0]
+            return None if db is None or seq is None else self._entries(db, [seq])[0].note
+
+    def counts(self) -> Counts:
+        with self._reading() as db:
+            totals = {} if db is None else settings(db)
+            return Counts(int(totals.get("notes", 0)), int(totals.get("words", 0)), int(totals.get("pending", 0)))
+
+    def words_of(self, seqs: Iterable[int]) -> dict[int, list[str]]:
+        sql = f"SELECT seq, words FROM notes WHERE owner = ? AND seq IN {LISTED}"  # noqa: S608
+        with self._reading() as db:
+            if db is None:
+                return {}
+            return {seq: words.split(" ") for seq, words in rows(db, sql, (self._owner, listed(seqs)))}
+
+    def entries(self, seqs: Iterable[int]) -> list[Entry]:
+        with self._reading() as db:
+            return [] if db is None else self._entries(db, seqs)
+
+    def newest(self, limit: int) -> list[int]:
+        sql = "SELECT seq FROM notes WHERE owner = ? ORDER BY seq DESC LIMIT ?"
+        with self._reading() as db:
+            return [] if db is None else [found[0] for found in rows(db, sql, (self._owner, limit))]
+
+    def select(self, filter: Filter) -> NDArray[np.int64]:
+        import numpy as np
+
+        where, values = within(filter)
+        sql = f"SELECT seq FROM notes WHERE owner = ?{where} ORDER BY seq"  # noqa: S608
+        with self._reading() as db:
+            found = [] if db is None else [each[0] for each in rows(db, sql, (self._owner, *values))]
+        return np.array(found, np.int64)
+
+    def postings(self, words: Sequence[str], most: int) -> dict[str, Posting]:
+        from . import word_index
+
+        with self._reading() as db:
+            return {} if db is None else word_index.look_up(db, self._owner, words, most)
+
+    def pending(self, limit: int, after: int = 0) -> list[tuple[int, str]]:
+        sql = "SELECT seq, text FROM notes WHERE owner = ? AND pending AND seq > ? ORDER BY seq LIMIT ?"
+        with self._reading() as db:
+            if db is None or not setting(db, "pending", 0):
+                return []
+            return [(seq, text) for seq, text in rows(db, sql, (self._owner, after, limit))]
+
+    def position(self) -> int:
+        with self._reading() as db:
+            return 0 if db is None else _last_line(db)
+
+    def changed(self, since: int) -> list[int]:
+        with self._reading() as db:
+            sql = "SELECT DISTINCT entry FROM history WHERE seq > ?"
+            return [] if db is None else [found[0] for found in rows(db, sql, (since,))]
+
+    def vectors(self, seqs: Sequence[int] | None = None) -> list[tuple[int, str, bytes]]:
+        every = "SELECT place / 4096, embedder, vector FROM vectors ORDER BY place"
+        some = (
+            "SELECT place / 4096, embedder, vector FROM json_each(?) JOIN vectors"
+            " ON place BETWEEN value * 4096 AND value * 4096 + 4095 ORDER BY place"
+        )
+        with self._reading() as db:
+            if db is None:
+                return []
+            found = rows(db, every) if seqs is None else rows(db, some, (listed(seqs),))
+            return [(seq, embedder, vector) for seq, embedder, vector in found]
+
+    # -- one note ------------------------------------------------------------------------------------------------
+
+    def _write_one(self, db: apsw.Connection, draft: Draft) -> int:
+        seq, same_request = self._twin(db, draft)
+        if seq is not None and same_request:
+            return seq
+        latest = setting(db, "latest", "")
+        created = as_text(draft.created_at) or ""
+        set_settings(db, latest=max(created, latest))
+        order_at = as_text(draft.happened_at) or max(created, latest)
+        if seq is None:
+            seq = self._insert(db, draft, created, order_at)
+        else:
+            self._say_again(db, seq, draft, created, order_at)
+        self._replace(db, seq, draft)
+        return seq
+
+    def _insert(self, db: apsw.Connection, draft: Draft, created: str, order_at: str) -> int:
+        seq = self._log(db, draft.created_at, "remembered", None)
+        pending = draft.vectors is None
+        row_of = {
+            "seq": seq, "id": secrets.token_hex(16), "owner": self._owner, "text": draft.text, "created_at": created,
+            "happened_at": as_text(draft.happened_at), "expires_at": as_text(draft.expires_at), "order_at": order_at,
+            "said": seq, "source": draft.source, "origin": draft.origin, "tags": json.dumps(draft.tags),
+            "session": draft.session, "times": 1, "replaces": "[]", "key": draft.key, "pending": pending,
+            "words": " ".join(draft.words), "fingerprint": draft.fingerprint,
+        }  # fmt: skip
+        places = ",".join("?" * len(row_of))
+        run(db, f"INSERT INTO notes ({', '.join(row_of)}) VALUES ({places})", list(row_of.values()))  # noqa: S608
+        self._put_vectors(db, seq, draft)
+        add_to_settings(db, notes=1, words=len(draft.words), pending=int(pending))
+        return seq
+
+    def _say_again(self, db: apsw.Connection, seq: int, draft: Draft, created: str, order_at: str) -> None:
+        """The same text again: one note, said once more, with the later of the two dates."""
+        line = self._log(db, draft.created_at, "repeated", seq)
+        old = row(
+            db,
+            "SELECT order_at, happened_at, expires_at, source, origin, tags, key, pending FROM notes"
+            " WHERE seq = ? AND owner = ?",
+            (seq, self._owner),
+        )
+        assert old is not None
+        old_order, happened, expires, source, origin, tags, key, pending = old
+        if order_at >= old_order:
+            happened, expires = as_text(draft.happened_at), as_text(draft.expires_at)
+            source = draft.source or source
+        origin = max(origin, draft.origin, key=_TRUST.index)
+        tags = json.dumps(list(dict.fromkeys([*json.loads(tags), *draft.tags])))
+        values = (
+            created, happened, expires, max(order_at, old_order), line, source, origin, tags, key or draft.key,
+            seq, self._owner,
+        )  # fmt: skip
+        run(
+            db,
+            "UPDATE notes SET created_at = ?, happened_at = ?, expires_at = ?, order_at = ?, said = ?, source = ?,"
+            " origin = ?, tags = ?, key = ?, times = times + 1 WHERE seq = ? AND owner = ?",
+            values,
+        )
+        if pending and draft.vectors is not None:
+            self._put_vectors(db, seq, draft)
+            run(db, "UPDATE notes SET pending = 0 WHERE seq = ? AND owner = ?", (seq, self._owner))
+            add_to_settings(db, pending=-1)
+
+    def _replace(self, db: apsw.Connection, seq: int, draft: Draft) -> None:
+        if not draft.replaces:
+            return
+        found = row(db, "SELECT id, replaces FROM notes WHERE seq = ? AND owner = ?", (seq, self._owner))
+        assert found is not None
+        id, before = found
+        since = as_text(draft.happened_at or draft.created_at)
+        replaced = [old for old in draft.replaces if old != id]
+        for old in replaced:
+            self._log(db, draft.created_at, "replaced", self._seq_of(db, old))
+            run(
+                db,
+                "UPDATE notes SET replaced_by = ?, replaced_at = ? WHERE id = ? AND owner = ?",
+                (id, since, old, self._owner),
+            )
+        every = json.dumps(list(dict.fromkeys([*json.loads(before), *replaced])))
+        run(db, "UPDATE notes SET replaces = ? WHERE seq = ? AND owner = ?", (every, seq, self._owner))
+
+    def _twin(self, db: apsw.Connection, draft: Draft) -> tuple[int | None, bool]:
+        """The seq of the note that this draft is, and whether it is the very same request."""
+        if draft.key is not None:
+            found = row(db, "SELECT seq, fingerprint FROM notes WHERE key = ? AND owner = ?", (draft.key, self._owner))
+            if found is not None and found[1] != draft.fingerprint:
+                raise ValueError(f"key {draft.key!r} was used before for another text; a new note needs a new key")
+            if found is not None:
+                return found[0], True
+        found = row(
+            db,
+            "SELECT seq FROM notes WHERE fingerprint = ? AND owner = ? AND replaced_by IS NULL"
+            " AND (expires_at IS NULL OR expires_at > ?) ORDER BY seq DESC",
+            (draft.fingerprint, self._owner, as_text(draft.created_at)),
+        )
+        return (None if found is None else found[0]), False
+
+    def _take_out(self, db: apsw.Connection, seq: int) -> _Old:
+        """Removes a note from the word and vector tables, before its row changes or goes."""
+        from . import word_index
+
+        found = row(db, "SELECT words, pending FROM notes WHERE seq = ? AND owner = ?", (seq, self._owner))
+        assert found is not None
+        words, pending = found
+        filed = seq <= word_index.filed_through(db)
+        if filed:
+            word_index.unfile(db, seq, words)
+        self._drop_vectors(db, seq)
+        return _Old(seq, len(words.split(" ")), int(pending), filed)
+
+    def _entries(self, db: apsw.Connection, seqs: Iterable[int]) -> list[Entry]:
+        sql = f"SELECT {COLUMNS} FROM notes WHERE owner = ? AND seq IN {LISTED}"  # noqa: S608
+        return [as_entry(found) for found in rows(db, sql, (self._owner, listed(seqs)))]
+
+    def _seq_of(self, db: apsw.Connection, id: str) -> int:
+        found = row(db, "SELECT seq FROM notes WHERE id = ? AND owner = ?", (id, self._owner))
+        if found is None:
+            raise _unknown(id)
+        return int(found[0])
+
+    def _log(self, db: apsw.Connection, at: datetime, what: str, seq: int | None) -> int:
+        """Writes the next line of the history; a new note (None) takes the line's number as its own."""
+        line = _last_line(db) + 1
+        values = (line, as_text(at), what, line if seq is None else seq)
+        run(db, "INSERT INTO history (seq, at, what, entry) VALUES (?,?,?,?)", values)
+        return line
+
+    def _put_vectors(self, db: apsw.Connection, seq: int, draft: Draft) -> None:
+        if draft.vectors is not None:
+            _put(db, seq, draft.embedder, draft.vectors)
+
+    def _drop_vectors(self, db: apsw.Connection, seq: int) -> None:
+        run(db, "DELETE FROM vectors WHERE place BETWEEN ? AND ?", (seq * _WINDOWS, seq * _WINDOWS + _WINDOWS - 1))
+
+    # -- the file ------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _reading(self) -> Generator[apsw.Connection | None]:
+        """The open file, or None while nothing is stored. Each statement sees all finished writes, of anyone."""
+        with self._guard, file.told(self._path):
+            yield self._connect()
+            if self._connection is not None and self._connection.readonly("main"):
+                self._connection.close()  # a read-only file is opened anew each time: it cannot follow a writer
+                self._connection = None
+
+    @contextmanager
+    def _writing(self) -> Generator[apsw.Connection]:
+        """One transaction, under the lock file; rolled back as a whole if anything in it fails."""
+        file.make_folder(self._root, self._folder)
+        with file.told(self._path, writing=True), self._lock.held(self._timeout), self._guard:
+            db = self._connect()
+            if db is None:
+                file.create(self._path, self._owner)
+                db = self._connect()
+            assert db is not None
+            if db.readonly("main"):
+                raise StoreError(f"{self._path}: is read-only: recall works, remember does not. Nothing was saved")
+            run(db, "BEGIN IMMEDIATE")
+            try:
+                yield db
+                run(db, "COMMIT")
+            except BaseException:
+                if not db.get_autocommit():
+                    with suppress(apsw.Error):
+                        run(db, "ROLLBACK")
+                raise
+            file.checkpoint(db, self._path)
+
+    def _clean_up(self) -> None:
+        """Empties the WAL, so that what was just forgotten is not left in it; a reader may prevent that for now."""
+        with file.told(self._path, writing=True), self._lock.held(self._timeout), self._guard:
+            db = self._connect()
+            if db is not None:
+                with suppress(apsw.BusyError):
+                    db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+
+    def close(self, *, wait: float = 2.0) -> bool:
+        """Lets the file go; the next call opens it again. Under the lock, since the last one to close checkpoints.
+        False if the diary was in use for longer than `wait` seconds: it then stays open."""
+        try:
+            with nullcontext() if self._connection is None else self._lock.held(wait):
+                return self._let_go(wait)
+        except StoreBusy:
+            return False
+        except OSError:  # a read-only folder has no lock file, and needs none
+            return self._let_go(wait)
+
+    def _let_go(self, wait: float) -> bool:
+        if not self._guard.acquire(timeout=wait):
+            return False
+        try:
+            if self._connection is not None and not self._inherited():
+                self._connection.close()
+            self._connection, self._identity = None, None
+            return True
+        finally:
+            self._guard.release()
+
+    def _connect(self) -> apsw.Connection | None:
+        """The open file; opened anew if it was erased and made again, or if this process is a fork."""
+        try:
+            stat = os.stat(self._path)
+            identity = (stat.st_dev, stat.st_ino, os.getpid())
+        except FileNotFoundError:
+            identity = None
+        if identity == self._identity and self._connection is not None:
+            return self._connection
+        if self._connection is not None and not self._inherited():
+            self._connection.close()
+        self._connection, self._identity = None, None
+        if identity is None:
+            return None
+        self._opened(self)
+        db = file.open_existing(self._path, busy_ms=int(self._timeout * 1000))
+        about = settings(db)
+        if about.get("owner") != self._owner:
+            db.close()
+            raise StoreCorrupt(f"{self._path}: is the diary of another owner, in the wrong folder; it was left alone")
+        self._secret = bytes(about["secret"])
+        self._connection, self._identity = db, identity
+        return db
+
+    def _inherited(self) -> bool:
+        """In a forked child the parent's connection must not be touched, not even to close it: it is kept for good."""
+        if self._identity is not None and self._identity[2] != os.getpid():
+            _INHERITED.append(self._connection)
+            return True
+        return False
+
+
+class _Old:
+    """What a note was before it changed."""
+
+    def __init__(self, seq: int, words: int, pending: int, filed: bool) -> None:
+        self.seq, self.words, self.pending, self.filed = seq, words, pending, filed
+
+
+_INHERITED: list[Any] = []
+
+
+def _unknown(id: str) -> NotFound:
+    return NotFound(f"no note with id {id!r} in this diary")
+
+
+def _last_line(db: apsw.Connection) -> int:
+    found = row(db, "SELECT coalesce(max(seq), 0) FROM history")
+    return int(found[0]) if found else 0
+
+
+def _put(db: apsw.Connection, seq: int, embedder: str, vectors: NDArray[np.float32]) -> None:
+    numbered = [(seq * _WINDOWS + window, embedder, v.astype("<f2").tobytes()) for window, v in enumerate(vectors)]
+    run_many(db, "INSERT INTO vectors (place, embedder, vector) VALUES (?,?,?)", numbered)
