@@ -19,6 +19,7 @@ from . import analysis, calibration, checks, embedders
 from . import recall as _recall
 from .errors import EmbedderError
 from .note import Note, Origin, Recall
+from .page import Page
 from .scan import Nearest
 from .stores import DiaryStore, Draft, Filter
 
@@ -41,6 +42,7 @@ class Diary:
         self._memory = memory
         self._store = store
         self._zone = zone
+        self._page = Page(store)
 
     @property
     def owner(self) -> str:
@@ -50,7 +52,7 @@ class Diary:
     @property
     def timezone(self) -> str:
         """The IANA name of the zone in which dates are shown; "UTC" if none was ever given."""
-        return (self._zone.key if self._zone else self._store.timezone) or "UTC"
+        return self._zone.key if self._zone else str(self._store.setting("timezone") or "UTC")
 
     def __repr__(self) -> str:
         return f"Diary({self.owner!r})"
@@ -209,6 +211,10 @@ class Diary:
         """Every note that holds, newest first; with `include_replaced` those that were replaced or have expired too."""
         return self._store.notes(self._filter(since, before, as_of, now, tags, source, include_replaced))
 
+    def count(self, *, include_replaced: bool = False) -> int:
+        """How many notes hold now, without reading them."""
+        return self._store.count(Filter(now=self._memory.now(), include_replaced=include_replaced))
+
     def note(self, id: str) -> Note:
         """One note, whatever became of it. NotFound for an unknown id and for another owner's alike."""
         return self._store.note(_checked_id(id))
@@ -229,6 +235,13 @@ class Diary:
         """Erases a note, or several at once (all or none). NotFound if an id is unknown."""
         ids = [id] if isinstance(id, str) else list(id)
         self._store.forget([_checked_id(each) for each in ids], self._memory.now())
+
+    # -- the page ------------------------------------------------------------------------------------------------
+
+    @property
+    def page(self) -> Page:
+        """The one page that goes whole into the system prompt."""
+        return self._page
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -338,8 +351,8 @@ class Diary:
         return [self._store.note(note.id) for note in written if note.pending]
 
     def _keep_zone(self) -> None:
-        if self._zone is not None and self._store.timezone != self._zone.key:
-            self._store.set_timezone(self._zone.key)
+        if self._zone is not None and self._store.setting("timezone") != self._zone.key:
+            self._store.set_setting("timezone", self._zone.key)
 
     def _shown_zone(self) -> Any:
         name = self.timezone

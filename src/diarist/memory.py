@@ -13,6 +13,7 @@ from typing import Self
 from .checks import checked_owner, checked_zone
 from .diary import Diary
 from .embedders import Embedder, open_embedder
+from .erasure import ErasureReport
 from .scan import Nearest
 from .stores import open_store
 
@@ -65,6 +66,14 @@ class Memory:
     def owners(self) -> list[str]:
         """Everyone of whom something is kept."""
         return self._store.owners()
+
+    def erase(self, owner: str) -> ErasureReport:
+        """Erases everything about an owner: notes, words, vectors, history, sessions and page. The report says what
+        was checked; the memory's ledger keeps that it happened, under a keyed hash of the owner."""
+        report = self._store.erase(checked_owner(owner), self.now())
+        with self._mutex:
+            self._vectors.pop(owner, None)
+        return report
 
     def close(self) -> None:
         """Lets every file go. What was acknowledged was on the disk before."""

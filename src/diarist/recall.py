@@ -58,12 +58,13 @@ def recall(store: DiaryStore, nearest: Nearest | None, asked: Question, filter: 
     words = _Words(store, asked.terms, counts)
     cosines = None if nearest is None or asked.vector is None else nearest.cosines(asked.vector)
 
+    reachable = counts.notes if allowed is None else len(allowed)
     judged_at_most = FINALISTS + 4 * limit
     while True:
         candidates = _candidates(store, words, cosines, allowed, max(CANDIDATES, judged_at_most))
         finalists = _promising(words, cosines, asked, candidates, judged_at_most)
         held = _holding(store, _judge(store, words, cosines, asked, finalists), filter, limit)
-        if len(held) >= limit or len(finalists) == len(candidates) >= min(counts.notes, judged_at_most):
+        if len(held) >= limit or judged_at_most >= reachable:
             return _newest_first(held, nearest, asked.same)
         judged_at_most *= 8  # the best were replaced or have expired: look further down
 

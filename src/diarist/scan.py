@@ -27,6 +27,7 @@ class Nearest:
         self._embedder = embedder
         self._lock = threading.RLock()
         self._position: int | None = None
+        self._diary = b""
         self._seqs: NDArray[np.int64]  # ascending; a note with several windows stands several times
         self._matrix: NDArray[np.float32]
         self._foreign: dict[int, str] = {}
@@ -46,8 +47,8 @@ class Nearest:
         import numpy as np
 
         with self._lock:
-            position = self._store.position()
-            if self._position is None or position < self._position:
+            diary, position = self._store.secret, self._store.position()
+            if self._position is None or diary != self._diary:  # first use, or erased and begun anew since
                 self._seqs, self._matrix = self._load(None)
             elif position > self._position:
                 changed = np.array(sorted(set(self._store.changed(self._position))), np.int64)
@@ -62,7 +63,7 @@ class Nearest:
                     every, both = np.concatenate([self._seqs[kept], seqs]), np.concatenate([self._matrix[kept], matrix])
                     order = np.argsort(every, kind="stable")
                     self._seqs, self._matrix = every[order], both[order]
-            self._position = position
+            self._diary, self._position = diary, position
 
     def cosines(self, query: NDArray[np.float32]) -> Cosines:
         """How near every note is to the query, a unit vector of shape (dim,)."""

@@ -6,12 +6,13 @@ protocol means: a new store is a class that passes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from ..erasure import ErasureReport
 from ..note import Note, Origin
 
 if TYPE_CHECKING:
@@ -53,6 +54,16 @@ class Entry:
     """From when the note that replaced it holds."""
     order: tuple[datetime, int]
     """Newest is largest: its date (never before the note written before it), then the store's sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A note with what only its store knows of it."""
+
+    note: Note
+    replaced_at: datetime | None
+    order_at: datetime
+    key: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +131,11 @@ class DiaryStore(Protocol):
         """Random bytes of this diary's own; b"" while nothing is stored."""
         ...
 
-    @property
-    def timezone(self) -> str | None:
-        """The owner's IANA time zone, as last set."""
+    def setting(self, name: str) -> str | int | bytes | None:
+        """A small fact about the diary as a whole, such as its "timezone"; None if it was never set."""
         ...
 
-    def set_timezone(self, name: str) -> None: ...
+    def set_setting(self, name: str, value: str | int | bytes | None) -> None: ...
 
     def write(self, drafts: Sequence[Draft]) -> list[Note]:
         """Keeps all of them or none, in one durable transaction: text, words, vectors and history.
@@ -140,7 +150,37 @@ class DiaryStore(Protocol):
         ...
 
     def forget(self, ids: Sequence[str], at: datetime) -> None:
-        """Removes all of them or, if one is unknown, none (NotFound)."""
+        """Removes all of them or, if one is unknown, none (NotFound). Their ids stay in the history."""
+        ...
+
+    def settled(self) -> bool:
+        """Whether everything that was erased so far is gone from the files. Tries to bring it about; False while
+        another process still reads the state before."""
+        ...
+
+    def residue(self, texts: Sequence[str], vectors: Sequence[bytes]) -> tuple[list[str], list[str]]:
+        """(where it looked, where one of these is still to be found)."""
+        ...
+
+    def forgotten(self) -> set[str]:
+        """Ids of all notes that were ever forgotten here."""
+        ...
+
+    def older(self, than: datetime) -> list[str]:
+        """Ids of the notes last said before that moment."""
+        ...
+
+    def dump(self) -> list[Stored]:
+        """Every note with all that is needed to keep it elsewhere, in the order in which they were last said."""
+        ...
+
+    def load(self, notes: Sequence[tuple[Stored, Draft]]) -> int:
+        """Keeps notes of a dump under their own ids, all or none; those that are there already stay as they are.
+        Returns how many were new."""
+        ...
+
+    def owe_vectors(self, embedder: str) -> int:
+        """Marks every note without a vector of this embedder as pending; returns how many are."""
         ...
 
     def attach(self, embedder: str, vectors: Sequence[tuple[int, str, NDArray[np.float32]]], at: datetime) -> None:
@@ -151,6 +191,10 @@ class DiaryStore(Protocol):
     def note(self, id: str) -> Note: ...
     def notes(self, filter: Filter) -> list[Note]:
         """Newest first."""
+        ...
+
+    def count(self, filter: Filter) -> int:
+        """How many notes hold, without reading them."""
         ...
 
     def twin(self, draft: Draft) -> Note | None:
@@ -182,6 +226,14 @@ class DiaryStore(Protocol):
         """Seq and text of notes that wait for a vector, oldest first, with a seq above `after`."""
         ...
 
+    def page(self) -> str:
+        """The page beside the diary, as anybody last left it; "" if there is none."""
+        ...
+
+    def change_page(self, change: Callable[[str], str]) -> str:
+        """Puts change(page) in the page's place, durably, while nobody else can write it; returns the new page."""
+        ...
+
     def position(self) -> int:
         """Grows with every change: who remembers it can ask later what changed since."""
         ...
@@ -208,11 +260,17 @@ class Store(Protocol):
         ...
 
     def owners(self) -> list[str]: ...
+    def erase(self, owner: str, at: datetime) -> ErasureReport:
+        """Removes everything about an owner, the page too; an interrupted erasure is finished by whoever comes next."""
+        ...
+
     def close(self) -> None: ...
 
 
 def open_store(place: str | Path, *, busy_timeout: float) -> Store:
     """The store that a path names. Nothing is read or created yet."""
+    if "://" in str(place):
+        raise ValueError(f"the memory {str(place)!r} is a URL; this version keeps memories in folders: give a path")
     from .folder import FolderStore
 
     return FolderStore(Path(place), busy_timeout=busy_timeout)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
@@ -20,6 +20,10 @@ from ..errors import SchemaTooNew, StoreBusy, StoreCorrupt, StoreError
 from .sql import row, run, run_many
 
 NAME = "diary.db"
+PAGE = "page.md"
+LOCK = "diary.lock"
+_ERASING = "erasing"
+_SCANNED_AT_MOST = 64 * 2**20  # bytes: a larger file is not read through at each erasure
 _CHECKPOINT_AT = 4 * 2**20  # bytes of WAL
 APPLICATION_ID = 0x44696172  # "Diar", in the SQLite header: tells our files from other programs'
 SCHEMA = 1
@@ -186,6 +190,105 @@ def told(path: Path, *, writing: bool = False) -> Generator[None]:
         raise StoreError(
             f"{e.filename or path}: the diary could not be {'written' if writing else 'read'} ({full}).{unsaved}"
         ) from e
+
+
+def is_diary(folder: Path) -> bool:
+    return (folder / NAME).is_file() and not is_erasing(folder)
+
+
+def mark_erasing(folder: Path) -> None:
+    """The point of no return of an erasure, on the disk before the first file goes."""
+    os.close(os.open(folder / _ERASING, os.O_CREAT | os.O_WRONLY, 0o600))
+    _sync_folder(folder)
+
+
+def is_erasing(folder: Path) -> bool:
+    return (folder / _ERASING).exists()
+
+
+def finish_erasing(folder: Path) -> bool:
+    """Removes every file of a folder that is marked, and the folder. False if one is held open and cannot go yet."""
+    last = {_ERASING, LOCK}
+    try:
+        for path in folder.iterdir():
+            if path.name not in last:
+                path.unlink()
+        (folder / LOCK).unlink(missing_ok=True)
+        (folder / _ERASING).unlink(missing_ok=True)
+        folder.rmdir()
+    except OSError:
+        return not folder.exists()
+    _sync_folder(folder.parent)
+    return True
+
+
+def residue(folder: Path, texts: Iterable[str], vectors: Iterable[bytes]) -> tuple[list[str], list[str]]:
+    """(files looked at, files that hold one of the texts or vectors), by name below `folder`."""
+    needles = [needle for text in texts for needle in _forms(text)] + [vector for vector in vectors if vector]
+    looked: list[str] = []
+    found: list[str] = []
+    for path in sorted(folder.rglob("*")) if folder.is_dir() else []:
+        # The -shm file holds page numbers only, and to close a handle on it would drop SQLite's own locks.
+        if path.is_symlink() or not path.is_file() or path.name.endswith("-shm"):
+            continue
+        name = path.relative_to(folder).as_posix()
+        if path.stat().st_size > _SCANNED_AT_MOST:
+            looked.append(f"{name} (not read through: over {_SCANNED_AT_MOST >> 20} MB)")
+            continue
+        data = _raw(path)
+        looked.append(name)
+        if any(needle in data for needle in needles):
+            found.append(name)
+    return looked, found
+
+
+def _forms(text: str) -> set[bytes]:
+    """The text in each form in which some file here may hold it."""
+    return {
+        form.encode(encoding)
+        for form in (text, text.lower(), text.casefold())
+        for encoding in ("utf-8", "utf-16-le", "utf-16-be")
+    }
+
+
+def _raw(path: Path) -> bytes:
+    """All bytes of a file; a database through SQLite's own file layer, for the sake of its locks."""
+    if path.name != NAME:
+        return path.read_bytes()
+    handle = apsw.VFSFile("", str(path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
+    try:
+        size = handle.xFileSize()
+        return b"".join(handle.xRead(min(2**20, size - at), at) for at in range(0, size, 2**20))
+    finally:
+        handle.xClose()
+
+
+def read_text(path: Path) -> str:
+    """A text file as a person left it; "" if there is none. Line ends come back as \\n."""
+    if path.is_symlink():
+        raise StoreError(f"{path}: is a symbolic link; a diary's page is never reached through one")
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        return ""
+    except UnicodeDecodeError as e:
+        raise StoreCorrupt(f"{path}: is not UTF-8 text ({e.reason} at byte {e.start}); it was left alone") from e
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replaces a text file whole, durably, 0600; an empty text removes it. Hold the lock."""
+    if not text:
+        path.unlink(missing_ok=True)
+    else:
+        building = path.with_name(path.name + ".new")
+        building.unlink(missing_ok=True)
+        fd = os.open(building, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        with os.fdopen(fd, "w", encoding="utf-8", newline="\n") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(building, path)
+    _sync_folder(path.parent)
 
 
 def _sync_folder(folder: Path) -> None:

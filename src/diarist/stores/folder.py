@@ -14,6 +14,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,12 +22,13 @@ from weakref import WeakValueDictionary
 
 import apsw
 
+from ..erasure import ErasureReport
 from ..errors import NotFound, StoreBusy, StoreCorrupt, StoreError
 from ..note import Note
-from . import Counts, Draft, Entry, Filter, Posting, file
+from . import Counts, Draft, Entry, Filter, Posting, Stored, file, ledger
 from .lock import FileLock
 from .names import folder_name, is_cut, owner_of
-from .rows import COLUMNS, as_entry, as_text, within
+from .rows import COLUMNS, HOLDING, as_entry, as_text, holding, within
 from .sql import LISTED, add_to_settings, listed, row, rows, run, run_many, set_settings, setting, settings
 
 if TYPE_CHECKING:
@@ -63,13 +65,22 @@ class FolderStore:
 
     def owners(self) -> list[str]:
         try:
-            names = [entry.name for entry in os.scandir(self._root) if Path(entry, file.NAME).is_file()]
+            names = [entry.name for entry in os.scandir(self._root) if file.is_diary(Path(entry))]
         except FileNotFoundError:
             return []
         except OSError as e:
             raise StoreError(f"{self._root}: the memory cannot be read ({e.strerror})") from e
         found = (self._owner_inside(name) if is_cut(name) else owner_of(name) for name in names)
         return sorted(owner for owner in found if owner is not None)
+
+    def erase(self, owner: str, at: datetime) -> ErasureReport:
+        diary = self.diary(owner)
+        notes = diary.counts().notes
+        pending = not diary.erase()
+        if notes:
+            ledger.enter(self._root, owner, at, notes)
+        looked, residue = file.residue(self._root / folder_name(owner), [], [])
+        return ErasureReport(at, notes, 0, tuple(looked) or ("the owner's folder: gone",), tuple(residue), pending)
 
     def close(self) -> None:
         with self._mutex:
@@ -111,7 +122,8 @@ class FolderDiary:
         self._owner = owner
         self._folder = root / folder_name(owner)
         self._path = self._folder / file.NAME
-        self._lock = FileLock(self._folder / "diary.lock")
+        self._page = self._folder / file.PAGE
+        self._lock = FileLock(self._folder / file.LOCK)
         self._timeout = busy_timeout
         self._opened = opened
         # Where both are needed the lock is taken before the guard, always.
@@ -131,14 +143,13 @@ class FolderDiary:
         with self._reading() as db:
             return b"" if db is None else self._secret
 
-    @property
-    def timezone(self) -> str | None:
+    def setting(self, name: str) -> str | int | bytes | None:
         with self._reading() as db:
-            return None if db is None else setting(db, "timezone", None)
+            return None if db is None else setting(db, name, None)
 
-    def set_timezone(self, name: str) -> None:
+    def set_setting(self, name: str, value: str | int | bytes | None) -> None:
         with self._writing() as db:
-            set_settings(db, timezone=name)
+            set_settings(db, **{name: value})
 
     # -- writing -------------------------------------------------------------------------------------------------
 
@@ -169,8 +180,9 @@ class FolderDiary:
             add_to_settings(db, words=len(draft.words) - old.words, pending=int(pending) - old.pending)
             if old.filed:
                 word_index.file(db, [(old.seq, words)])
+            set_settings(db, unsettled=1)
             note = self._entries(db, [old.seq])[0].note
-        self._clean_up()
+        self.settled()
         return note
 
     def forget(self, ids: Sequence[str], at: datetime) -> None:
@@ -178,9 +190,10 @@ class FolderDiary:
             for id in dict.fromkeys(ids):
                 old = self._take_out(db, self._seq_of(db, id))
                 run(db, "DELETE FROM notes WHERE seq = ? AND owner = ?", (old.seq, self._owner))
-                self._log(db, at, "forgotten", old.seq)
+                self._log(db, at, "forgotten", old.seq, id)
                 add_to_settings(db, notes=-1, words=-old.words, pending=-old.pending)
-        self._clean_up()
+            set_settings(db, unsettled=1)
+        self.settled()
 
     def attach(self, embedder: str, vectors: Sequence[tuple[int, str, NDArray[np.float32]]], at: datetime) -> None:
         with self._writing() as db:
@@ -194,6 +207,18 @@ class FolderDiary:
                     run(db, "UPDATE notes SET pending = 0 WHERE seq = ? AND owner = ?", (seq, self._owner))
                     add_to_settings(db, pending=-int(found[0]))
                     self._log(db, at, "embedded", seq)
+
+    def erase(self) -> bool:
+        """Removes the folder. From the moment the mark is written the diary is empty for everyone; whoever comes next
+        finishes what a crash interrupted. False if a file could not be removed yet."""
+        if not self._folder.is_dir():
+            return True
+        with file.told(self._path, writing=True), self._lock.held(self._timeout), self._guard:
+            if self._connection is not None and not self._inherited():
+                self._connection.close()
+            self._connection, self._identity = None, None
+            file.mark_erasing(self._folder)
+            return file.finish_erasing(self._folder)
 
     # -- reading -------------------------------------------------------------------------------------------------
 
@@ -210,6 +235,13 @@ class FolderDiary:
             if db is None:
                 return []
             return [e.note for e in map(as_entry, rows(db, sql, (self._owner, *values))) if filter.holds(e)]
+
+    def count(self, filter: Filter) -> int:
+        where, values = within(filter)
+        sql = f"SELECT count(*) FROM notes WHERE owner = ?{where}{HOLDING}"  # noqa: S608
+        with self._reading() as db:
+            found = None if db is None else row(db, sql, (self._owner, *values, *holding(filter)))
+            return 0 if found is None else int(found[0])
 
     def twin(self, draft: Draft) -> Note | None:
         with self._reading() as db:
@@ -280,6 +312,85 @@ class FolderDiary:
             found = rows(db, every) if seqs is None else rows(db, some, (listed(seqs),))
             return [(seq, embedder, vector) for seq, embedder, vector in found]
 
+    def residue(self, texts: Sequence[str], vectors: Sequence[bytes]) -> tuple[list[str], list[str]]:
+        with file.told(self._folder), self._guard:
+            return file.residue(self._folder, texts, vectors)
+
+    def forgotten(self) -> set[str]:
+        with self._reading() as db:
+            sql = "SELECT note FROM history WHERE note IS NOT NULL"
+            return set() if db is None else {found[0] for found in rows(db, sql)}
+
+    def older(self, than: datetime) -> list[str]:
+        with self._reading() as db:
+            sql = "SELECT id FROM notes WHERE owner = ? AND created_at < ? ORDER BY seq"
+            return [] if db is None else [found[0] for found in rows(db, sql, (self._owner, as_text(than)))]
+
+    # -- taken along ---------------------------------------------------------------------------------------------
+
+    def dump(self) -> list[Stored]:
+        sql = f"SELECT key, {COLUMNS} FROM notes WHERE owner = ? ORDER BY said"  # noqa: S608
+        with self._reading() as db:
+            found = [] if db is None else list(rows(db, sql, (self._owner,)))
+        entries = [(each[0], as_entry(each[1:])) for each in found]
+        return [Stored(entry.note, entry.replaced_at, entry.order[0], key) for key, entry in entries]
+
+    def load(self, notes: Sequence[tuple[Stored, Draft]]) -> int:
+        from . import word_index
+
+        new = 0
+        with self._writing() as db:
+            for stored, draft in notes:
+                note = stored.note
+                if row(db, "SELECT 1 FROM notes WHERE id = ? AND owner = ?", (note.id, self._owner)) is not None:
+                    continue
+                if stored.key is not None:
+                    taken = row(db, "SELECT id FROM notes WHERE key = ? AND owner = ?", (stored.key, self._owner))
+                    draft = draft if taken is None else replace(draft, key=None)
+                seq = self._insert(db, draft, as_text(note.created_at) or "", as_text(stored.order_at) or "", note.id)
+                values = (note.times, note.replaced_by, as_text(stored.replaced_at), json.dumps(note.replaces))
+                run(
+                    db,
+                    "UPDATE notes SET times = ?, replaced_by = ?, replaced_at = ?, replaces = ?"
+                    " WHERE seq = ? AND owner = ?",
+                    (*values, seq, self._owner),
+                )
+                latest = setting(db, "latest", "")
+                set_settings(db, latest=max(as_text(note.created_at) or "", latest))
+                new += 1
+            word_index.file_newest(db, self._owner)
+        return new
+
+    def owe_vectors(self, embedder: str) -> int:
+        with self._writing() as db:
+            run(
+                db,
+                "UPDATE notes SET pending = NOT EXISTS (SELECT 1 FROM vectors"
+                " WHERE place = seq * 4096 AND embedder = ?) WHERE owner = ?",
+                (embedder, self._owner),
+            )
+            owed = row(db, "SELECT count(*) FROM notes WHERE owner = ? AND pending", (self._owner,))
+            assert owed is not None
+            set_settings(db, pending=owed[0])
+            return int(owed[0])
+
+    # -- the page ------------------------------------------------------------------------------------------------
+
+    def page(self) -> str:
+        with file.told(self._page):
+            return file.read_text(self._page)
+
+    def change_page(self, change: Callable[[str], str]) -> str:
+        file.make_folder(self._root, self._folder)
+        with file.told(self._page, writing=True), self._lock.held(self._timeout):
+            if not self._path.exists():  # the diary's own secret closes the block in which the page is shown
+                file.create(self._path, self._owner)
+            old = file.read_text(self._page)
+            new = change(old)
+            if new != old:
+                file.write_text(self._page, new)
+            return new
+
     # -- one note ------------------------------------------------------------------------------------------------
 
     def _write_one(self, db: apsw.Connection, draft: Draft) -> int:
@@ -297,12 +408,12 @@ class FolderDiary:
         self._replace(db, seq, draft)
         return seq
 
-    def _insert(self, db: apsw.Connection, draft: Draft, created: str, order_at: str) -> int:
+    def _insert(self, db: apsw.Connection, draft: Draft, created: str, order_at: str, id: str | None = None) -> int:
         seq = self._log(db, draft.created_at, "remembered", None)
         pending = draft.vectors is None
         row_of = {
-            "seq": seq, "id": secrets.token_hex(16), "owner": self._owner, "text": draft.text, "created_at": created,
-            "happened_at": as_text(draft.happened_at), "expires_at": as_text(draft.expires_at), "order_at": order_at,
+            "seq": seq, "id": id or secrets.token_hex(16), "owner": self._owner, "text": draft.text,
+            "created_at": created, "happened_at": as_text(draft.happened_at), "expires_at": as_text(draft.expires_at), "order_at": order_at,
             "said": seq, "source": draft.source, "origin": draft.origin, "tags": json.dumps(draft.tags),
             "session": draft.session, "times": 1, "replaces": "[]", "key": draft.key, "pending": pending,
             "words": " ".join(draft.words), "fingerprint": draft.fingerprint,
@@ -401,11 +512,11 @@ class FolderDiary:
             raise _unknown(id)
         return int(found[0])
 
-    def _log(self, db: apsw.Connection, at: datetime, what: str, seq: int | None) -> int:
+    def _log(self, db: apsw.Connection, at: datetime, what: str, seq: int | None, note: str | None = None) -> int:
         """Writes the next line of the history; a new note (None) takes the line's number as its own."""
         line = _last_line(db) + 1
-        values = (line, as_text(at), what, line if seq is None else seq)
-        run(db, "INSERT INTO history (seq, at, what, entry) VALUES (?,?,?,?)", values)
+        values = (line, as_text(at), what, line if seq is None else seq, note)
+        run(db, "INSERT INTO history (seq, at, what, entry, note) VALUES (?,?,?,?,?)", values)
         return line
 
     def _put_vectors(self, db: apsw.Connection, seq: int, draft: Draft) -> None:
@@ -431,6 +542,9 @@ class FolderDiary:
         """One transaction, under the lock file; rolled back as a whole if anything in it fails."""
         file.make_folder(self._root, self._folder)
         with file.told(self._path, writing=True), self._lock.held(self._timeout), self._guard:
+            if file.is_erasing(self._folder) and not file.finish_erasing(self._folder):
+                raise StoreError(f"{self._folder}: is being erased, but another program keeps one of its files open")
+            file.make_folder(self._root, self._folder)
             db = self._connect()
             if db is None:
                 file.create(self._path, self._owner)
@@ -447,15 +561,31 @@ class FolderDiary:
                     with suppress(apsw.Error):
                         run(db, "ROLLBACK")
                 raise
-            file.checkpoint(db, self._path)
+            if setting(db, "unsettled", 0):
+                self._settle(db)  # begun by a call that was interrupted, or held up by a reader
+            else:
+                file.checkpoint(db, self._path)
 
-    def _clean_up(self) -> None:
-        """Empties the WAL, so that what was just forgotten is not left in it; a reader may prevent that for now."""
-        with file.told(self._path, writing=True), self._lock.held(self._timeout), self._guard:
+    def settled(self) -> bool:
+        """Freed pages were overwritten as they were freed (secure_delete); what is left is the write-ahead log."""
+        with self._reading() as db:
+            if db is None or not setting(db, "unsettled", 0):
+                return True
+        with file.told(self._path), self._lock.held(self._timeout), self._guard:
             db = self._connect()
-            if db is not None:
-                with suppress(apsw.BusyError):
-                    db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            return db is None or self._settle(db)
+
+    def _settle(self, db: apsw.Connection) -> bool:
+        """Empties the log, so that nothing of what was erased is left in it. Hold the lock."""
+        db.set_busy_timeout(0)  # a reader who still needs the state before is not waited for
+        try:
+            db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.BusyError:
+            return False
+        finally:
+            db.set_busy_timeout(int(self._timeout * 1000))
+        run(db, "UPDATE diary SET value = 0 WHERE name = 'unsettled'")
+        return True
 
     def close(self, *, wait: float = 2.0) -> bool:
         """Lets the file go; the next call opens it again. Under the lock, since the last one to close checkpoints.
@@ -481,6 +611,10 @@ class FolderDiary:
 
     def _connect(self) -> apsw.Connection | None:
         """The open file; opened anew if it was erased and made again, or if this process is a fork."""
+        if file.is_erasing(self._folder):
+            with suppress(StoreBusy, OSError), self._lock.held(0):
+                file.finish_erasing(self._folder)
+            return None
         try:
             stat = os.stat(self._path)
             identity = (stat.st_dev, stat.st_ino, os.getpid())

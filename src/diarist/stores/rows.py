@@ -60,3 +60,15 @@ def within(filter: Filter) -> tuple[str, list[str]]:
             where += sql
             values.append(value)
     return where, values
+
+
+# `Filter.holds` as conditions: with `holding(filter)` as their values they must let through the same notes.
+HOLDING = (
+    " AND (? IS NULL OR coalesce(happened_at, created_at) <= ?) AND (expires_at IS NULL OR expires_at > ?)"
+    " AND (replaced_by IS NULL OR ? OR (? IS NOT NULL AND replaced_at > ?))"
+)
+
+
+def holding(filter: Filter) -> tuple[str | bool | None, ...]:
+    as_of, moment = as_text(filter.as_of), as_text(filter.as_of or filter.now)
+    return (as_of, as_of, moment, filter.include_replaced, as_of, moment)

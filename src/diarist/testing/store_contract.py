@@ -94,7 +94,7 @@ class StoreContract:
     def test_nothing_is_there_before_the_first_write(self, store: Store) -> None:
         empty = store.diary("nobody")
         assert (empty.notes(NOW), empty.postings(["x"], 9), empty.newest(9), empty.pending(9)) == ([], {}, [], [])
-        assert (empty.position(), empty.counts().notes, empty.secret, empty.timezone) == (0, 0, b"", None)
+        assert (empty.position(), empty.counts().notes, empty.secret, empty.setting("timezone")) == (0, 0, b"", None)
         assert list(empty.vectors()) == []
         assert _raises(NotFound, lambda: empty.note("x"))
         assert store.owners() == []
@@ -187,6 +187,8 @@ class StoreContract:
         every = diary.notes(Filter(now=NOW.now, include_replaced=True))
         assert [note.id for note in every] == [new.id, old.id]
         assert [note.id for note in diary.notes(Filter(now=NOW.now, as_of=NOON))] == [old.id]
+        for filter in (NOW, Filter(now=NOW.now, include_replaced=True), Filter(now=NOW.now, as_of=NOON)):
+            assert diary.count(filter) == len(diary.notes(filter))
         back = diary.write([draft("Lives in Lyon", at=NOON + timedelta(days=2), replaces=(new.id,))])[0]
         assert back.id != old.id
         assert [note.id for note in diary.notes(NOW)] == [back.id]
@@ -224,8 +226,8 @@ class StoreContract:
         assert all(len(id) >= 31 for id in ids)  # 122 random bits at least, in hexadecimal
 
     def test_the_time_zone_stays(self, store: Store) -> None:
-        store.diary("o").set_timezone("America/Lima")
-        assert store.diary("o").timezone == "America/Lima"
+        store.diary("o").set_setting("timezone", "America/Lima")
+        assert store.diary("o").setting("timezone") == "America/Lima"
 
     def test_it_forgets_all_or_none(self, store: Store) -> None:
         diary = store.diary("o")

@@ -25,8 +25,9 @@ CREATE TABLE words (word TEXT, block INTEGER, count INTEGER NOT NULL, notes BLOB
 -- The meaning of a note, one row a window of its text: `place` is seq * 4096 + window, `vector` little-endian float16.
 CREATE TABLE vectors (place INTEGER PRIMARY KEY, embedder TEXT NOT NULL, vector BLOB NOT NULL);
 
--- What was done, in order, without what was said.
-CREATE TABLE history (seq INTEGER PRIMARY KEY, at TEXT NOT NULL, what TEXT NOT NULL, entry INTEGER NOT NULL);
+-- What was done, in order, without what was said. `note` is the id of a note that was forgotten: a backup made before
+-- must not bring it back.
+CREATE TABLE history (seq INTEGER PRIMARY KEY, at TEXT NOT NULL, what TEXT NOT NULL, entry INTEGER NOT NULL, note TEXT);
 
 -- Conversations under an id, and their messages as they were sent. Their seqs begin at 2^40, so that the word and
 -- vector tables serve both.

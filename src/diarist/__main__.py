@@ -1,0 +1,5 @@
+"""`python -m diarist` is the `diarist` command."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,199 @@
+"""What the commands print: tables on a terminal, tab-separated lines in a pipe, or JSON.
+
+Stored text is shown, never obeyed: markup is printed as it stands, and characters that steer a terminal are escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime, tzinfo
+from functools import cache
+from typing import IO, TYPE_CHECKING, Any
+
+from ..errors import StoreError
+from ..guard import one_line
+from ..note import NOTHING_SAVED, Hit, Note, Recall
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+BAR = 10  # cells: one for each tenth of the score
+
+
+def say(text: str) -> None:
+    """A line for the person at the keyboard, on stderr."""
+    sys.stderr.write(seen(text) + "\n")
+
+
+def reason(error: BaseException) -> str:
+    """What happened and what to do, on one line."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    text = " ".join(str(error).split()) or type(error).__name__
+    # Only the plain kind is about the place: a damaged or newer diary is not helped by another one.
+    return f"{text}; --memory or DIARIST_MEMORY names another place" if type(error) is StoreError else text
+
+
+def count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def seen(text: str) -> str:
+    """The text with line breaks and what the eye cannot see as escapes, so that none of it reaches the terminal raw."""
+    return text if text.isprintable() else "".join(map(_seen, text))
+
+
+@cache
+def _seen(character: str) -> str:
+    return character if character in '"\\' else one_line(character)[1:-1]
+
+
+# --- JSON -----------------------------------------------------------------------------------------------------------
+
+
+def print_json(data: object) -> None:
+    """One JSON document on one line. The escapes of `seen` are JSON's own, so it reads back exactly."""
+    sys.stdout.write(seen(json.dumps(data, ensure_ascii=not _is_wide(sys.stdout), default=_plain)) + "\n")
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise TypeError(f"{value!r} has no JSON form")
+
+
+def note_data(note: Note) -> dict[str, Any]:
+    return asdict(note)
+
+
+def recall_data(found: Recall) -> dict[str, Any]:
+    return {
+        "question": found.question,
+        "verdict": found.verdict,
+        "notices": found.notices,
+        "hits": [
+            {
+                "score": hit.score,
+                "note": note_data(hit.note),
+                "older_than": hit.older_than,
+                "why": [asdict(part) for part in hit.why],
+            }
+            for hit in found
+        ],
+    }
+
+
+# --- tables and lines -----------------------------------------------------------------------------------------------
+
+
+def print_line(*cells: str) -> None:
+    """Cells with tabs between them: for a pipe, and for what needs no table."""
+    sys.stdout.write("\t".join(map(seen, cells)) + "\n")
+
+
+def show_notes(notes: Iterable[Note], now: datetime, zone: tzinfo = UTC) -> None:
+    if not sys.stdout.isatty():
+        for note in notes:
+            print_line(note.id, _day(note, zone), note.text, *filter(None, [", ".join(_marks(note, now))]))
+        return
+    console = _console()
+    grid = _grid()
+    for note in notes:
+        grid.add_row(_day(note, zone), _described(note, _marks(note, now)))
+    console.print(grid)
+
+
+def show_recall(found: Recall, *, why: bool, now: datetime) -> None:
+    """The hits with their scores; or, where nothing answers, just that (with `why`, the closest notes too)."""
+    if found.verdict == "nothing":
+        print_line(NOTHING_SAVED)
+        if not why or not len(found):
+            return
+        say("The closest notes, for what they are worth:")
+    elif found.verdict == "weak":
+        say("Weak match: ask the person before acting on it.")
+    else:
+        say("Strong match.")
+    if sys.stdout.isatty():
+        _recall_table(found, why, now)
+        return
+    for hit in found:
+        note = hit.note
+        marks = ", ".join(_marks(note, now, hit))
+        print_line(f"{hit.score:.2f}", _day(note, found.zone), note.id, note.text, *filter(None, [marks]))
+        if why:
+            for part in hit.why:
+                print_line("", f"{part.value:+.2f}", part.name, part.text)
+
+
+def _recall_table(found: Recall, why: bool, now: datetime) -> None:
+    from rich.text import Text
+
+    console, grid = _console(), _grid(2)
+    for hit in found:
+        text = _described(hit.note, _marks(hit.note, now, hit))
+        if why:
+            for part in hit.why:
+                text.append(f"\n{part.value:+.2f} {seen(part.name)}: {seen(part.text)}", style="dim")
+        score = Text(f"{hit.score:.2f} ").append(bar(hit.score, console.file), style="cyan")
+        grid.add_row(score, _day(hit.note, found.zone), text)
+    console.print(grid)
+
+
+def bar(score: float, stream: IO[str]) -> str:
+    full, empty = ("█", "░") if _is_wide(stream) else ("#", ".")
+    filled = round(score * BAR)
+    return full * filled + empty * (BAR - filled)
+
+
+def _described(note: Note, marks: Iterable[str]) -> Text:
+    from rich.text import Text
+
+    return Text(seen(note.text)).append(f"\n{seen('; '.join([note.id, *marks]))}", style="dim")
+
+
+def _marks(note: Note, now: datetime, hit: Hit | None = None) -> list[str]:
+    """What a person should know of a note besides its text and date."""
+    facts: Mapping[str, object] = {
+        f"from {note.source}": note.source,
+        note.origin.replace("_", " "): note.origin != "owner_said",
+        f"tags: {', '.join(note.tags)}": note.tags,
+        "replaced": note.replaced_by,
+        "expired": note.expires_at is not None and note.expires_at <= now,
+        "older than another note that says nearly the same": hit is not None
+        and hit.older_than
+        and not note.replaced_by,
+        "reads like instructions": note.flagged,
+        "not yet found by meaning": note.pending,
+    }
+    return [mark for mark, holds in facts.items() if holds]
+
+
+def _day(note: Note, zone: tzinfo) -> str:
+    return note.dated.astimezone(zone).strftime("%Y-%m-%d")
+
+
+def _is_wide(stream: IO[str]) -> bool:
+    """Whether every letter can be written there."""
+    return (getattr(stream, "encoding", None) or "").lower().startswith(("utf", "cp65001"))
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def _grid(fixed: int = 1) -> Any:
+    """Columns without a frame, the first `fixed` of them never broken."""
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    for _ in range(fixed):
+        grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    return grid
