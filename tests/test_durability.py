@@ -386,7 +386,7 @@ def fill(diary):
 def test_a_full_disk_is_told_and_costs_no_note(small_disk):
     """R36 (R-11): the error says so and where; recall and forget go on; with space again, so does remember."""
     place, ballast = small_disk / "memory", small_disk / "ballast"
-    ballast.write_bytes(bytes(300_000))
+    ballast.write_bytes(bytes(900_000))  # room to move the log into the file, once it is gone
     with opened(place) as memory:
         diary = memory.diary(OWNER)
         dog = diary.remember(FIRST[0])
@@ -539,4 +539,4 @@ def test_a_diary_that_may_not_be_read_is_an_error_and_never_an_empty_diary(tmp_p
     child.ended()
     path.chmod(0o700)
     assert verdict == "refused"
-    assert str(diary_file(tmp_path)) in said
+    assert str(diary_file(tmp_path).parent) in said

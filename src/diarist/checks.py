@@ -110,6 +110,16 @@ def checked_origin(origin: object) -> Origin:
     raise ValueError(f"origin {origin!r} is not known; one of {', '.join(get_args(Origin))}")
 
 
+def checked_days(days: object) -> int | None:
+    if days is None:
+        return None
+    if not isinstance(days, int) or isinstance(days, bool):
+        raise TypeError(f"retention is a whole number of days, not {type(days).__name__}")
+    if not 1 <= days <= 36_500:
+        raise ValueError(f"retention of {days} days is not between 1 and 36,500")
+    return days
+
+
 def checked_limit(limit: object) -> int:
     if not isinstance(limit, int) or isinstance(limit, bool):
         raise TypeError(f"limit must be a whole number, not {type(limit).__name__}")

@@ -10,18 +10,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal
 from zoneinfo import ZoneInfo
 
-from . import analysis, calibration, checks, embedders
+from . import analysis, calibration, checks, embedders, portable
 from . import recall as _recall
+from .erasure import ErasureReport
 from .errors import EmbedderError
 from .note import Note, Origin, Recall
 from .page import Page
 from .scan import Nearest
-from .stores import DiaryStore, Draft, Filter
+from .stores import DiaryStore, Draft, Filter, Stored
 
 if TYPE_CHECKING:
     import numpy as np
@@ -118,22 +119,25 @@ class Diary:
         the vectors are then made by later calls. If the embedder fails the notes stay, marked `pending`.
         Raises as `remember` does, naming the position of a bad one; nothing is then saved.
         """
+        if isinstance(notes, str | Mapping):
+            raise TypeError("remember_many takes a list of notes; for a single one use remember")
         drafts = [self._numbered_draft(number, each) for number, each in enumerate(notes)]
         if not drafts:
             return []
         written = self._store.write(drafts)
         self._keep_zone()
-        total = len(written)
-        owed = sum(note.pending for note in written)
-        if progress is not None:
-            progress(total - owed, total)
+        total, owed = len(written), len({note.id for note in written if note.pending})
+        before = self._store.counts().pending - owed  # owed since earlier, and made first
+
+        def tell(made: int) -> None:
+            if progress is not None:
+                progress(total - owed + min(owed, max(0, made - before)), total)
+
+        tell(0)
         if defer or not owed:
             return written
-        done = self._catch_up(None, lambda made: progress(min(total, total - owed + made), total) if progress else None)
-        if not done:
-            return written
-        fresh = {entry.id: entry for entry in self._notes_of(written)}
-        return [fresh.get(note.id, note) for note in written]
+        self._catch_up(None, tell)
+        return [self._store.note(note.id) if note.pending else note for note in written]
 
     # -- recall --------------------------------------------------------------------------------------------------
 
@@ -231,10 +235,100 @@ class Diary:
             id, replace(draft, vectors=vectors[0], embedder=self._memory.embedder.id if vectors[0] is not None else "")
         )
 
-    def forget(self, id: str | Sequence[str]) -> None:
-        """Erases a note, or several at once (all or none). NotFound if an id is unknown."""
-        ids = [id] if isinstance(id, str) else list(id)
-        self._store.forget([_checked_id(each) for each in ids], self._memory.now())
+    def forget(self, id: str | Sequence[str]) -> ErasureReport:
+        """Erases a note, or several at once (all or none): text, words and vectors, in every file of the diary.
+
+        The report names where was looked and what is left, such as a page on which the same text was written. It is
+        `pending` while another process still reads the state before. NotFound if an id is unknown.
+        """
+        ids = [_checked_id(each) for each in dict.fromkeys([id] if isinstance(id, str) else id)]
+        return self._erase(ids) if ids else ErasureReport(self._memory.now(), 0, 0, (), (), False)
+
+    def _erase(self, ids: Sequence[str]) -> ErasureReport:
+        texts = [self._store.note(id).text for id in ids]
+        at = self._memory.now()
+        self._store.forget(ids, at)
+        pending = not self._store.settled()
+        looked, residue = self._store.residue(texts, ())
+        return ErasureReport(at, len(ids), 0, tuple(looked), () if pending else tuple(residue), pending)
+
+    @property
+    def retention_days(self) -> int | None:
+        """Notes last said longer ago than this are erased; None keeps them for good."""
+        days = self._store.setting("retention_days")
+        return days if isinstance(days, int) else self._memory.retention_days
+
+    @retention_days.setter
+    def retention_days(self, days: int | None) -> None:
+        self._store.set_setting("retention_days", checks.checked_days(days))
+
+    def expire(self) -> ErasureReport:
+        """Erases what the retention time has passed for. `remember` and `recall` do it too, once an hour."""
+        days = self.retention_days
+        old = [] if days is None else self._store.older(self._memory.now() - timedelta(days=days))
+        return self.forget(old)
+
+    # -- take along ----------------------------------------------------------------------------------------------
+
+    def export(self) -> dict[str, Any]:
+        """Everything kept about the owner, as plain data that `json` can write; `load` brings it back unchanged."""
+        return {
+            "diarist": portable.FORM,
+            "owner": self.owner,
+            "timezone": self._store.setting("timezone"),
+            "retention_days": self._store.setting("retention_days"),
+            "page": self._store.page(),
+            "notes": [portable.as_data(stored) for stored in self._store.dump()],
+        }
+
+    def load(
+        self,
+        exported: Mapping[str, Any],
+        *,
+        rename: bool = False,
+        forgotten_too: bool = False,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> int:
+        """Keeps the notes of an export under their ids, all or none; returns how many were new.
+
+        A note whose id is here already stays as it is, and one that was forgotten here stays forgotten unless
+        `forgotten_too`. The page is taken if there is none yet. Another owner's export is refused unless `rename`.
+        ValueError or TypeError, with the position, for anything no export writes; nothing is then kept.
+        """
+        if exported.get("diarist") != portable.FORM or not isinstance(exported.get("notes"), list):
+            raise ValueError(
+                f"this is no diary that diarist exported (form {exported.get('diarist')!r}, not {portable.FORM})"
+            )
+        if exported.get("owner") != self.owner and not rename:
+            raise ValueError(
+                f"this is the diary of {exported.get('owner')!r}, not of {self.owner!r}; rename=True takes it over"
+            )
+        forgotten = set[str]() if forgotten_too else self._store.forgotten()
+        every = [portable.as_stored(each, self.owner, number) for number, each in enumerate(exported["notes"])]
+        kept = [(stored, self.draft_of(stored)) for stored in every if stored.note.id not in forgotten]
+        if zone := checks.checked_zone(exported.get("timezone")):
+            self._store.set_setting("timezone", zone.key)
+        if (days := checks.checked_days(exported.get("retention_days"))) is not None:
+            self._store.set_setting("retention_days", days)
+        if exported.get("page") and not self._store.page():
+            self.page.write(exported["page"])
+        new = self._store.load(kept) if kept else 0
+        if new:
+            self._catch_up(None, lambda made: progress(min(made, new), new) if progress else None)
+        return new
+
+    def reembed(self, *, progress: Callable[[int, int], object] | None = None) -> int:
+        """Makes the vectors that this memory's embedder cannot read anew, and those still owed; returns how many.
+
+        Safe to interrupt: what is done stays done, and the next call goes on from there. Until it has run, notes are
+        found by their words. EmbedderError if the embedder fails; nothing is lost.
+        """
+        owed = self._store.owe_vectors(self._memory.embedder.id)
+        done = self._catch_up(None, lambda made: progress(made, owed) if progress else None)
+        if done < owed:
+            why = self._embed(["still there?"])[1] or "some texts were refused"
+            raise EmbedderError(f"{owed - done} of {owed} notes are still without vectors: {why}. Call reembed again")
+        return done
 
     # -- the page ------------------------------------------------------------------------------------------------
 
@@ -276,6 +370,20 @@ class Diary:
             key=checks.checked_short(key, "key"),
         )
 
+    def draft_of(self, stored: Stored) -> Draft:
+        """A stored note ready to be written again; its vectors are made anew."""
+        note = stored.note
+        draft = self._draft(
+            note.text,
+            happened_at=note.happened_at,
+            expires_at=note.expires_at,
+            source=note.source,
+            origin=note.origin,
+            tags=note.tags,
+            key=stored.key,
+        )
+        return replace(draft, created_at=note.created_at, session=note.session)
+
     def _numbered_draft(self, number: int, each: str | Mapping[str, Any]) -> Draft:
         try:
             if isinstance(each, Mapping):
@@ -303,7 +411,7 @@ class Diary:
         )
 
     def _embed(self, texts: Sequence[str]) -> tuple[list[NDArray[np.float32] | None], str]:
-        """For each text an array (windows, dim), or None where the embedder failed; and why it failed."""
+        """For each text an array (windows, dim), or None where it failed; and, if the embedder is down, why."""
         embedder = self._memory.embedder
         size: int | None = getattr(embedder, "window", None)
         windows = [analysis.windows(text, size) if size else [text] for text in texts]
@@ -315,7 +423,7 @@ class Diary:
             )
         except EmbedderError as e:
             carried = embedders.arrived(e)
-            made, why = (carried[0] if carried else [None] * len(flat)), str(e)
+            made, why = (carried[0], "") if carried else ([None] * len(flat), str(e))
         except Exception as e:
             made, why = [None] * len(flat), f"{type(e).__name__}: {e}"
         return _regrouped(made, [sum(1 for window in several if window.strip()) for several in windows]), why
@@ -346,9 +454,6 @@ class Diary:
             if (why and not ready) or (deadline is not None and time.monotonic() > deadline):
                 break
         return done
-
-    def _notes_of(self, written: Sequence[Note]) -> list[Note]:
-        return [self._store.note(note.id) for note in written if note.pending]
 
     def _keep_zone(self) -> None:
         if self._zone is not None and self._store.setting("timezone") != self._zone.key:

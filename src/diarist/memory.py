@@ -7,10 +7,11 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from .checks import checked_owner, checked_zone
+from .checks import checked_days, checked_owner, checked_zone
 from .diary import Diary
 from .embedders import Embedder, open_embedder
 from .erasure import ErasureReport
@@ -38,10 +39,12 @@ class Memory:
         embedder: str | Embedder = "bundled",
         clock: Callable[[], datetime] = _system_clock,
         busy_timeout: float = 30.0,
+        retention_days: int | None = None,
     ) -> None:
         """`path`: the folder. `embedder`: see `open_embedder`; no model is loaded before the first text.
         `clock`: returns an aware datetime. `busy_timeout`: seconds to wait for another process that is writing
-        before `StoreBusy`. Opening creates and reads nothing."""
+        before `StoreBusy`. `retention_days`: notes last said longer ago are erased; a diary may have its own. Opening
+        creates and reads nothing."""
         place = os.fspath(path)
         if not isinstance(place, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"the memory's path must be text or a Path, not {type(path).__name__}")
@@ -52,6 +55,8 @@ class Memory:
         self._store = open_store(place, busy_timeout=busy_timeout)
         self._embedder = open_embedder(embedder)
         self._clock = clock
+        self.retention_days = checked_days(retention_days)
+        """Notes last said longer ago than this are erased; None keeps them for good."""
         self._vectors: OrderedDict[str, Nearest] = OrderedDict()
         self._mutex = threading.Lock()
 
@@ -74,6 +79,38 @@ class Memory:
         with self._mutex:
             self._vectors.pop(owner, None)
         return report
+
+    def merge(self, source: str, into: str) -> int:
+        """Makes two owners one, such as a guest who became a customer: every note of `source` is kept in the diary of
+        `into` under its id, the page is joined, and `source` is erased. Returns how many notes moved.
+
+        PageFull if the two pages together do not fit; nothing then changes. If it is interrupted, call it again.
+        """
+        old, new = self.diary(source), self.diary(into)
+        if old.owner == new.owner:
+            raise ValueError(f"{source!r} cannot be merged into itself")
+        new.page.join(old.page.read())
+        moved = new.load(old.export() | {"page": "", "timezone": None, "retention_days": None}, rename=True)
+        self.erase(source)
+        return moved
+
+    def backup(self, to: str | os.PathLike[str]) -> list[str]:
+        """Copies the whole memory to a new folder while others go on writing; returns the owners. It holds every note
+        that was acknowledged before the call. StoreError if something is at `to` already."""
+        return self._store.back_up(Path(to), self.now())
+
+    def restore(self, backup: str | os.PathLike[str], *, overwrite: bool = False) -> dict[str, int]:
+        """Brings the diaries of a backup back; returns for each owner how many later deletions were applied again.
+
+        An owner who is here already is refused unless `overwrite`. Whatever was forgotten, corrected or erased since
+        the backup stays so. StoreError if it is no backup, or would overwrite; nothing then changes.
+        """
+        back = self._store.restore(
+            Path(backup), overwrite=overwrite, draft_of=lambda stored: self.diary(stored.note.owner).draft_of(stored)
+        )
+        with self._mutex:
+            self._vectors.clear()
+        return back
 
     def close(self) -> None:
         """Lets every file go. What was acknowledged was on the disk before."""

@@ -13,6 +13,7 @@ Kind = Literal["note", "message"]
 Origin = Literal["owner_said", "agent_inferred", "operator", "third_party"]
 Verdict = Literal["strong", "weak", "nothing"]
 
+_WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")  # strftime would follow the machine's language
 NOTHING_SAVED = "Nothing saved about that."
 
 
@@ -106,9 +107,16 @@ class Recall:
             return NOTHING_SAVED
         return block((self._line(hit) for hit in self.hits), self.verdict == "weak", self.secret)
 
+    def _day(self, moment: datetime) -> str:
+        try:
+            moment = moment.astimezone(self.zone)
+        except OverflowError:  # the first or last day there is, and the zone leads past it
+            moment = moment.astimezone(UTC)
+        return f"{_WEEKDAYS[moment.weekday()]} {moment.date().isoformat()}"
+
     def _line(self, hit: Hit) -> str:
         note = hit.note
-        day = note.dated.astimezone(self.zone).strftime("%a %Y-%m-%d")
+        day = self._day(note.dated)
         marks = [
             f"from {one_line(note.source)}" if note.source else "",
             "" if note.origin == "owner_said" else note.origin.replace("_", " "),

@@ -50,6 +50,17 @@ class Page:
 
         self._seen = self._store.change_page(appended)
 
+    def join(self, text: str) -> None:
+        """Appends the lines of another page that this one does not have yet. PageFull if they do not fit."""
+
+        def joined(now: str) -> str:
+            lines = now.splitlines()
+            more = [line for line in text.splitlines() if line.strip() and line not in lines]
+            return self._fitting("\n".join([*lines, *more]) + "\n", "Nothing was joined") if more else now
+
+        if text.strip():
+            self._seen = self._store.change_page(joined)
+
     def write(self, text: str) -> None:
         """Puts `text` in the place of the whole page; "" empties it. PageFull if it does not fit.
 

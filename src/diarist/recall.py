@@ -29,7 +29,8 @@ LIGHT_WEIGHT = 0.15  # what a word of grammar counts beside a word of content
 MOST_WORDS = 64  # words of a long question that are looked up: the rarest
 MOST_PLACES = 20_000  # places of one word that are read: the newest. Its cost is bounded however common it is
 CANDIDATES = 200  # notes that each way may propose
-FINALISTS = 32  # of these, notes that are judged one by one, beside four for each hit asked for
+FINALISTS = 16  # of these, notes that are judged one by one, beside four for each hit wanted
+POOL = 12  # hits wanted at the least, among which time sets the order
 SAME_FROM = 0.5  # cosine from which two notes say nearly the same (an embedder may say its own: `same`)
 EQUAL_WITHIN = 1.5  # log-odds within which two such notes answer equally well, and the newer goes first
 
@@ -59,13 +60,14 @@ def recall(store: DiaryStore, nearest: Nearest | None, asked: Question, filter: 
     cosines = None if nearest is None or asked.vector is None else nearest.cosines(asked.vector)
 
     reachable = counts.notes if allowed is None else len(allowed)
-    judged_at_most = FINALISTS + 4 * limit
+    wanted = max(limit, POOL)
+    judged_at_most = FINALISTS + 4 * wanted
     while True:
         candidates = _candidates(store, words, cosines, allowed, max(CANDIDATES, judged_at_most))
         finalists = _promising(words, cosines, asked, candidates, judged_at_most)
-        held = _holding(store, _judge(store, words, cosines, asked, finalists), filter, limit)
-        if len(held) >= limit or judged_at_most >= reachable:
-            return _newest_first(held, nearest, asked.same)
+        held = _holding(store, _judge(store, words, cosines, asked, finalists), filter, wanted)
+        if len(held) >= wanted or judged_at_most >= reachable:
+            return _newest_first(held, nearest, asked.same)[:limit]
         judged_at_most *= 8  # the best were replaced or have expired: look further down
 
 
@@ -136,15 +138,16 @@ def _holding(
 def _newest_first(held: list[tuple[Entry, Hit]], nearest: Nearest | None, same: float) -> list[Hit]:
     """Where two hits say nearly the same and answer about equally well, the newer goes first, as sure as the older,
     and the older is marked: it may be out of date."""
-    like = {} if nearest is None else nearest.likeness(entry.seq for entry, _ in held)
+    first = held[:POOL]  # however many are asked for, so that a hit and its place do not depend on the limit
+    like = {} if nearest is None else nearest.likeness(entry.seq for entry, _ in first)
     odds = {entry.seq: sum(part.value for part in hit.why) for entry, hit in held}
     order = {entry.note.id: entry.order for entry, _ in held}
     lifted = dict(odds)
     older_than: dict[int, str] = {}
-    for entry, _ in sorted(held, key=lambda each: each[0].order):  # oldest first, so that a lift is handed on
+    for entry, _ in sorted(first, key=lambda each: each[0].order):  # oldest first, so that a lift is handed on
         newer = [
             other
-            for other, _ in held
+            for other, _ in first
             if other.order > entry.order
             and like.get((entry.seq, other.seq), 0.0) >= same
             and abs(odds[entry.seq] - odds[other.seq]) <= EQUAL_WITHIN

@@ -27,7 +27,7 @@ class Nearest:
         self._embedder = embedder
         self._lock = threading.RLock()
         self._position: int | None = None
-        self._diary = b""
+        self._diary: object = None
         self._seqs: NDArray[np.int64]  # ascending; a note with several windows stands several times
         self._matrix: NDArray[np.float32]
         self._foreign: dict[int, str] = {}
@@ -47,8 +47,8 @@ class Nearest:
         import numpy as np
 
         with self._lock:
-            diary, position = self._store.secret, self._store.position()
-            if self._position is None or diary != self._diary:  # first use, or erased and begun anew since
+            diary, position = (self._store.secret, self._store.setting("edition")), self._store.position()
+            if self._position is None or diary != self._diary:  # first use; or erased and begun anew, or restored
                 self._seqs, self._matrix = self._load(None)
             elif position > self._position:
                 changed = np.array(sorted(set(self._store.changed(self._position))), np.int64)
@@ -97,8 +97,8 @@ class Nearest:
         kept: list[NDArray[np.float32]] = []
         for seq, embedder, data in self._store.vectors(seqs):
             part = parts.get(embedder)
-            vector = None if part is None else np.frombuffer(data, "<f2")[part]
-            if vector is None or len(vector) != dim:
+            vector = None if part is None or len(data) % 2 else np.frombuffer(data, "<f2")[part]
+            if vector is None or len(vector) != dim or not np.isfinite(vector).all() or not vector.any():
                 self._foreign[seq] = embedder
                 continue
             kept_seqs.append(seq)

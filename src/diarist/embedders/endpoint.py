@@ -333,6 +333,8 @@ class _Work:
     def result(self) -> NDArray[np.float32]:
         import numpy as np
 
+        if self.over and not self.vectors:  # the endpoint is down: it is not the texts
+            raise EmbedderError(next(iter(self.causes.values())))
         if self.causes:
             raise partial([self.vectors.get(i) for i in range(len(self.texts))], dict(sorted(self.causes.items())))
         return np.stack([self.vectors[i] for i in range(len(self.texts))])

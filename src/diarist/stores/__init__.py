@@ -50,8 +50,12 @@ class Entry:
     seq: int
     """The store's own number for it: never given twice, larger for later notes."""
     note: Note
+    first_at: datetime
+    """When the same text was first written."""
     replaced_at: datetime | None
-    """From when the note that replaced it holds."""
+    """From when the note that replaced it holds: its `happened_at`, else when it was written."""
+    replaced_from: datetime | None
+    """The `happened_at` alone: until a date yet to come the old note still holds, whatever the clocks say."""
     order: tuple[datetime, int]
     """Newest is largest: its date (never before the note written before it), then the store's sequence."""
 
@@ -81,6 +85,7 @@ class Filter:
     """Bearing all of these."""
     source: str | None = None
     include_replaced: bool = False
+    """Those that no longer hold too: replaced or expired."""
 
     @property
     def narrow(self) -> bool:
@@ -90,13 +95,14 @@ class Filter:
     def holds(self, entry: Entry) -> bool:
         """Whether the note held at the moment asked for: written by then, not replaced, not expired."""
         note, moment = entry.note, self.as_of or self.now
-        if self.as_of is not None and note.dated > moment:
+        if self.as_of is not None and (note.happened_at or entry.first_at) > moment:
             return False
+        if self.include_replaced:
+            return True
         if note.expires_at is not None and note.expires_at <= moment:
             return False
-        if note.replaced_by is None or self.include_replaced:
-            return True
-        return self.as_of is not None and entry.replaced_at is not None and entry.replaced_at > moment
+        until = entry.replaced_from if self.as_of is None else entry.replaced_at
+        return note.replaced_by is None or (until is not None and until > moment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +266,14 @@ class Store(Protocol):
         ...
 
     def owners(self) -> list[str]: ...
+    def back_up(self, to: Path, at: datetime) -> list[str]:
+        """Copies everything to a new place while others write; returns the owners."""
+        ...
+
+    def restore(self, backup: Path, *, overwrite: bool, draft_of: Callable[[Stored], Draft]) -> dict[str, int]:
+        """Brings a backup back, and applies again what was erased since; for each owner how many notes that were."""
+        ...
+
     def erase(self, owner: str, at: datetime) -> ErasureReport:
         """Removes everything about an owner, the page too; an interrupted erasure is finished by whoever comes next."""
         ...

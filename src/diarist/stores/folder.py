@@ -55,6 +55,14 @@ class FolderStore:
     def path(self) -> str:
         return str(self._root)
 
+    @property
+    def root(self) -> Path:
+        return self._root
+
+    def folder(self, owner: str) -> Path:
+        """Where an owner's files are, or would be."""
+        return self._root / folder_name(owner)
+
     def diary(self, owner: str) -> FolderDiary:
         with self._mutex:
             found = self._diaries.get(owner)
@@ -72,6 +80,16 @@ class FolderStore:
             raise StoreError(f"{self._root}: the memory cannot be read ({e.strerror})") from e
         found = (self._owner_inside(name) if is_cut(name) else owner_of(name) for name in names)
         return sorted(owner for owner in found if owner is not None)
+
+    def back_up(self, to: Path, at: datetime) -> list[str]:
+        from .backup import back_up
+
+        return back_up(self, to, at)
+
+    def restore(self, backup: Path, *, overwrite: bool, draft_of: Callable[[Stored], Draft]) -> dict[str, int]:
+        from .backup import restore
+
+        return restore(self, backup, overwrite=overwrite, draft_of=draft_of)
 
     def erase(self, owner: str, at: datetime) -> ErasureReport:
         diary = self.diary(owner)
@@ -156,6 +174,9 @@ class FolderDiary:
     def write(self, drafts: Sequence[Draft]) -> list[Note]:
         from . import word_index
 
+        if not self._path.exists():
+            for id in (id for draft in drafts for id in draft.replaces):
+                raise _unknown(id)  # before a file is made for nothing
         with self._writing() as db:
             seqs = [self._write_one(db, draft) for draft in drafts]
             word_index.file_newest(db, self._owner)
@@ -165,6 +186,7 @@ class FolderDiary:
     def edit(self, id: str, draft: Draft) -> Note:
         from . import word_index
 
+        self.note(id)
         with self._writing() as db:
             old = self._take_out(db, self._seq_of(db, id))
             self._log(db, draft.created_at, "edited", old.seq)
@@ -173,7 +195,8 @@ class FolderDiary:
             values = (draft.text, words, draft.fingerprint, pending, old.seq, self._owner)
             run(
                 db,
-                "UPDATE notes SET text = ?, words = ?, fingerprint = ?, pending = ? WHERE seq = ? AND owner = ?",
+                "UPDATE notes SET text = ?, words = ?, fingerprint = ?, pending = ?, edited = 1"
+                " WHERE seq = ? AND owner = ?",
                 values,
             )
             self._put_vectors(db, old.seq, draft)
@@ -186,6 +209,8 @@ class FolderDiary:
         return note
 
     def forget(self, ids: Sequence[str], at: datetime) -> None:
+        for id in ids:
+            self.note(id)
         with self._writing() as db:
             for id in dict.fromkeys(ids):
                 old = self._take_out(db, self._seq_of(db, id))
@@ -196,6 +221,8 @@ class FolderDiary:
         self.settled()
 
     def attach(self, embedder: str, vectors: Sequence[tuple[int, str, NDArray[np.float32]]], at: datetime) -> None:
+        if not self._path.exists():
+            return
         with self._writing() as db:
             for seq, text, windows in vectors:
                 found = row(
@@ -238,9 +265,9 @@ class FolderDiary:
 
     def count(self, filter: Filter) -> int:
         where, values = within(filter)
-        sql = f"SELECT count(*) FROM notes WHERE owner = ?{where}{HOLDING}"  # noqa: S608
+        sql = f"SELECT count(*) FROM notes WHERE owner = ?4{where}{HOLDING}"  # noqa: S608
         with self._reading() as db:
-            found = None if db is None else row(db, sql, (self._owner, *values, *holding(filter)))
+            found = None if db is None else row(db, sql, (*holding(filter), self._owner, *values))
             return 0 if found is None else int(found[0])
 
     def twin(self, draft: Draft) -> Note | None:
@@ -362,6 +389,8 @@ class FolderDiary:
         return new
 
     def owe_vectors(self, embedder: str) -> int:
+        if not self._path.exists():
+            return 0
         with self._writing() as db:
             run(
                 db,
@@ -396,6 +425,7 @@ class FolderDiary:
     def _write_one(self, db: apsw.Connection, draft: Draft) -> int:
         seq, same_request = self._twin(db, draft)
         if seq is not None and same_request:
+            self._complete(db, seq, draft)
             return seq
         latest = setting(db, "latest", "")
         created = as_text(draft.created_at) or ""
@@ -413,10 +443,11 @@ class FolderDiary:
         pending = draft.vectors is None
         row_of = {
             "seq": seq, "id": id or secrets.token_hex(16), "owner": self._owner, "text": draft.text,
-            "created_at": created, "happened_at": as_text(draft.happened_at), "expires_at": as_text(draft.expires_at), "order_at": order_at,
-            "said": seq, "source": draft.source, "origin": draft.origin, "tags": json.dumps(draft.tags),
-            "session": draft.session, "times": 1, "replaces": "[]", "key": draft.key, "pending": pending,
-            "words": " ".join(draft.words), "fingerprint": draft.fingerprint,
+            "created_at": created, "happened_at": as_text(draft.happened_at),
+            "expires_at": as_text(draft.expires_at), "order_at": order_at, "said": seq, "source": draft.source,
+            "origin": draft.origin, "tags": json.dumps(draft.tags), "session": draft.session, "times": 1,
+            "replaces": "[]", "key": draft.key, "pending": pending, "words": " ".join(draft.words),
+            "fingerprint": draft.fingerprint,
         }  # fmt: skip
         places = ",".join("?" * len(row_of))
         run(db, f"INSERT INTO notes ({', '.join(row_of)}) VALUES ({places})", list(row_of.values()))  # noqa: S608
@@ -429,12 +460,12 @@ class FolderDiary:
         line = self._log(db, draft.created_at, "repeated", seq)
         old = row(
             db,
-            "SELECT order_at, happened_at, expires_at, source, origin, tags, key, pending FROM notes"
+            "SELECT order_at, happened_at, expires_at, source, origin, tags, key FROM notes"
             " WHERE seq = ? AND owner = ?",
             (seq, self._owner),
         )
         assert old is not None
-        old_order, happened, expires, source, origin, tags, key, pending = old
+        old_order, happened, expires, source, origin, tags, key = old
         if order_at >= old_order:
             happened, expires = as_text(draft.happened_at), as_text(draft.expires_at)
             source = draft.source or source
@@ -450,7 +481,12 @@ class FolderDiary:
             " origin = ?, tags = ?, key = ?, times = times + 1 WHERE seq = ? AND owner = ?",
             values,
         )
-        if pending and draft.vectors is not None:
+        self._complete(db, seq, draft)
+
+    def _complete(self, db: apsw.Connection, seq: int, draft: Draft) -> None:
+        """Gives a pending note the vectors that a repetition brought along."""
+        found = row(db, "SELECT pending FROM notes WHERE seq = ? AND owner = ?", (seq, self._owner))
+        if draft.vectors is not None and found is not None and found[0]:
             self._put_vectors(db, seq, draft)
             run(db, "UPDATE notes SET pending = 0 WHERE seq = ? AND owner = ?", (seq, self._owner))
             add_to_settings(db, pending=-1)
@@ -476,8 +512,9 @@ class FolderDiary:
     def _twin(self, db: apsw.Connection, draft: Draft) -> tuple[int | None, bool]:
         """The seq of the note that this draft is, and whether it is the very same request."""
         if draft.key is not None:
-            found = row(db, "SELECT seq, fingerprint FROM notes WHERE key = ? AND owner = ?", (draft.key, self._owner))
-            if found is not None and found[1] != draft.fingerprint:
+            sql = "SELECT seq, fingerprint, edited FROM notes WHERE key = ? AND owner = ?"
+            found = row(db, sql, (draft.key, self._owner))
+            if found is not None and found[1] != draft.fingerprint and not found[2]:
                 raise ValueError(f"key {draft.key!r} was used before for another text; a new note needs a new key")
             if found is not None:
                 return found[0], True

@@ -11,7 +11,8 @@ from .sql import Row
 
 COLUMNS = (
     "seq, id, owner, text, created_at, happened_at, expires_at, order_at, said, source, origin, tags, flagged, session,"
-    " times, replaced_by, replaced_at, replaces, pending"
+    " times, replaced_by, replaced_at, replaces, pending, (SELECT at FROM history WHERE history.seq = notes.seq),"
+    " (SELECT happened_at FROM notes AS newer WHERE newer.id = notes.replaced_by)"
 )
 
 
@@ -26,7 +27,7 @@ def as_time(text: str | None) -> datetime | None:
 
 def as_entry(found: Row) -> Entry:
     (seq, id, owner, text, created, happened, expires, order_at, said, source, origin, tags, flagged, session, times,
-     replaced_by, replaced_at, replaces, pending) = found  # fmt: skip
+     replaced_by, replaced_at, replaces, pending, first_at, replaced_from) = found  # fmt: skip
     note = Note(
         id=id,
         owner=owner,
@@ -44,7 +45,8 @@ def as_entry(found: Row) -> Entry:
         times=times,
         pending=bool(pending),
     )
-    return Entry(seq, note, as_time(replaced_at), (datetime.fromisoformat(order_at), said))
+    order = (datetime.fromisoformat(order_at), said)
+    return Entry(seq, note, datetime.fromisoformat(first_at), as_time(replaced_at), as_time(replaced_from), order)
 
 
 def within(filter: Filter) -> tuple[str, list[str]]:
@@ -64,11 +66,12 @@ def within(filter: Filter) -> tuple[str, list[str]]:
 
 # `Filter.holds` as conditions: with `holding(filter)` as their values they must let through the same notes.
 HOLDING = (
-    " AND (? IS NULL OR coalesce(happened_at, created_at) <= ?) AND (expires_at IS NULL OR expires_at > ?)"
-    " AND (replaced_by IS NULL OR ? OR (? IS NOT NULL AND replaced_at > ?))"
+    " AND (?1 IS NULL OR coalesce(happened_at, (SELECT at FROM history WHERE history.seq = notes.seq)) <= ?1)"
+    " AND (?3 OR ((expires_at IS NULL OR expires_at > ?2) AND (replaced_by IS NULL OR coalesce("
+    "CASE WHEN ?1 IS NULL THEN (SELECT happened_at FROM notes AS newer WHERE newer.id = notes.replaced_by)"
+    " ELSE replaced_at END, '') > ?2)))"
 )
 
 
 def holding(filter: Filter) -> tuple[str | bool | None, ...]:
-    as_of, moment = as_text(filter.as_of), as_text(filter.as_of or filter.now)
-    return (as_of, as_of, moment, filter.include_replaced, as_of, moment)
+    return as_text(filter.as_of), as_text(filter.as_of or filter.now), filter.include_replaced

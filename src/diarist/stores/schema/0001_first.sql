@@ -10,7 +10,7 @@ CREATE TABLE notes (
   seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, text TEXT NOT NULL,
   created_at TEXT NOT NULL, happened_at TEXT, expires_at TEXT, order_at TEXT NOT NULL, said INTEGER NOT NULL,
   source TEXT, origin TEXT NOT NULL, tags TEXT NOT NULL, flagged TEXT, session TEXT, times INTEGER NOT NULL,
-  replaced_by TEXT, replaced_at TEXT, replaces TEXT NOT NULL, key TEXT, pending INTEGER NOT NULL,
+  replaced_by TEXT, replaced_at TEXT, replaces TEXT NOT NULL, key TEXT, edited INTEGER, pending INTEGER NOT NULL,
   words TEXT NOT NULL, fingerprint BLOB NOT NULL);
 
 -- The same text again, and the same request again, are found here.
