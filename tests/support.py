@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import multiprocessing
 import os
 import shutil
@@ -222,7 +221,3 @@ class _WatchedFile(apsw.VFSFile):
         super().xSync(flags)
         self._disk.syncs += 1
         self._disk.unsynced.discard(self._name)
-
-
-def is_full(error: OSError) -> bool:
-    return error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -49,7 +49,7 @@ def written_at_once(place, processes, each):
     assert [child.hear() for child in children] == ["ready"] * processes
     for child in children:
         child.talk.send("begin")
-    said = [child.hear(timeout=280) for child in children]
+    said = [child.hear(timeout=580) for child in children]
     assert [child.ended() for child in children] == [0] * processes
     kept = {id: text for ids, _ in said for id, text in ids.items()}
     return kept, sorted(wait for _, waits in said for wait in waits)
@@ -72,6 +72,7 @@ def test_8_processes_write_200_notes_each_into_one_diary(quick):
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(1200)
 def test_16_processes_write_1000_notes_each_into_one_diary(tmp_path):
     """R37 (R-3), on the disk: and nobody waits for longer than two seconds."""
     kept, waits = written_at_once(tmp_path, 16, 1000)

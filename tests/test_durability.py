@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import random
-import resource
 import shutil
 import signal
 import stat
@@ -22,6 +21,7 @@ from diarist.stores import file, word_index
 from diarist.testing import HashEmbedder
 from support import OWNER, Child, FaultyDisk, assert_whole, diary_file, give_up_root, opened, quick_folder, texts
 
+resource = pytest.importorskip("resource", reason="limits of POSIX")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals, mounts and permissions of POSIX")
 
 
@@ -257,6 +257,21 @@ def test_every_acknowledged_write_was_synced(tmp_path):
             call()
             assert disk.syncs > before
             assert not disk.unsynced
+
+
+SETTINGS = {
+    "journal_mode": "wal", "synchronous": 2, "wal_autocheckpoint": 0, "secure_delete": 1, "foreign_keys": 1,
+    "trusted_schema": 0, "cell_size_check": 1, "mmap_size": 0, "temp_store": 2, "cache_size": -16000,
+}  # fmt: skip
+
+
+def test_every_connection_has_the_settings_that_the_design_counts_on(quick):
+    """R35, R38, R62: also one that opens a diary which was there; a PRAGMA that is written but not run is none."""
+    for _ in range(2):
+        with opened(quick) as memory:
+            memory.diary(OWNER).remember("Has a dog.")
+            db = memory.diary(OWNER)._store._connection
+            assert {name: db.execute(f"PRAGMA {name}").fetchall()[0][0] for name in SETTINGS} == SETTINGS
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="the name of an open folder is read from /proc")

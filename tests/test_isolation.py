@@ -418,6 +418,7 @@ def test_owners_stay_apart_whatever_is_done_in_whatever_order():
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(1200)
 def test_owners_stay_apart_over_20_000_steps():
     """R57 (T-ISO-1)."""
     run_state_machine_as_test(Owners, settings=steps(400, 50))
@@ -469,6 +470,7 @@ def test_owners_stay_apart_in_many_threads(quick):
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(1200)
 def test_owners_stay_apart_in_many_threads_for_long(quick):
     """R57."""
     at_random_in_threads(quick, 16, 1000)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # BM25 (Robertson and Zaragoza 2009): how soon repetition saturates, and how much a long note's words count less.
 K1, B = 1.2, 0.5
-LIGHT_WEIGHT = 0.15  # what a word of grammar counts beside a word of content
+LIGHT_WEIGHT = 0.1  # what a word of grammar counts beside a word of content
 MOST_WORDS = 64  # words of a long question that are looked up: the rarest
 MOST_PLACES = 20_000  # places of one word that are read: the newest. Its cost is bounded however common it is
 CANDIDATES = 200  # notes that each way may propose
