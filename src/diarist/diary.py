@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
@@ -18,7 +19,7 @@ from zoneinfo import ZoneInfo
 from . import analysis, calibration, checks, embedders, portable
 from . import recall as _recall
 from .erasure import ErasureReport
-from .errors import EmbedderError
+from .errors import EmbedderError, NotFound, StoreError
 from .note import Note, Origin, Recall
 from .page import Page
 from .scan import Nearest
@@ -137,7 +138,7 @@ class Diary:
         if defer or not owed:
             return written
         self._catch_up(None, tell)
-        return [self._store.note(note.id) if note.pending else note for note in written]
+        return [self._fresh(note) if note.pending else note for note in written]
 
     # -- recall --------------------------------------------------------------------------------------------------
 
@@ -380,7 +381,6 @@ class Diary:
             source=note.source,
             origin=note.origin,
             tags=note.tags,
-            key=stored.key,
         )
         return replace(draft, created_at=note.created_at, session=note.session)
 
@@ -446,8 +446,10 @@ class Diary:
         while waiting := self._store.pending(_BATCH if deadline is None else 8, after):
             vectors, why = self._embed([text for _, text in waiting])
             ready = [(seq, text, v) for (seq, text), v in zip(waiting, vectors, strict=True) if v is not None]
-            if ready:
+            try:
                 self._store.attach(self._memory.embedder.id, ready, self._memory.now())
+            except StoreError:
+                break  # the notes are there and stay owed: no reason to fail a call that did what was asked
             done, after = done + len(ready), waiting[-1][0]
             if made is not None:
                 made(done)
@@ -455,9 +457,16 @@ class Diary:
                 break
         return done
 
+    def _fresh(self, note: Note) -> Note:
+        try:
+            return self._store.note(note.id)
+        except NotFound:  # forgotten by someone else a moment ago
+            return note
+
     def _keep_zone(self) -> None:
         if self._zone is not None and self._store.setting("timezone") != self._zone.key:
-            self._store.set_setting("timezone", self._zone.key)
+            with suppress(StoreError):  # the note is kept; the zone will be with the next one
+                self._store.set_setting("timezone", self._zone.key)
 
     def _shown_zone(self) -> Any:
         name = self.timezone
@@ -470,6 +479,8 @@ _FIELDS = {"text", "replaces", "happened_at", "expires_at", "source", "origin", 
 def _checked_id(id: str) -> str:
     if not isinstance(id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"a note's id is text, not {type(id).__name__}")
+    if not id.isascii() or not id.isprintable():
+        raise NotFound(f"no note with id {id!a} in this diary")
     return id
 
 

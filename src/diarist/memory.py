@@ -15,6 +15,7 @@ from .checks import checked_days, checked_owner, checked_zone
 from .diary import Diary
 from .embedders import Embedder, open_embedder
 from .erasure import ErasureReport
+from .forks import renew_after_fork
 from .scan import Nearest
 from .stores import open_store
 
@@ -59,6 +60,7 @@ class Memory:
         """Notes last said longer ago than this are erased; None keeps them for good."""
         self._vectors: OrderedDict[str, Nearest] = OrderedDict()
         self._mutex = threading.Lock()
+        renew_after_fork(self, "_mutex", threading.Lock)
 
     def diary(self, owner: str, *, timezone: str | None = None) -> Diary:
         """The diary of one owner; every call on it is about that owner and can be about no other.

@@ -1,7 +1,7 @@
 """A diary as plain data: `export` and `load`, and the JSON diaries of the programs that came before.
 
 The form (version 1) is a dict that `json` can write: owner, time zone, page, and one dict a note with every field that
-`Note` has, and `replaced_at`, `order_at` and `key`, which only the store knows. No vectors: they are made again.
+`Note` has, and `replaced_at`, `order_at` and `keys`, which only the store knows. No vectors: they are made again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def as_data(stored: Stored) -> dict[str, Any]:
         data[name] = data[name] and data[name].isoformat()
     data |= {"tags": list(note.tags), "replaces": list(note.replaces)}
     data["replaced_at"] = stored.replaced_at and stored.replaced_at.isoformat()
-    return data | {"order_at": stored.order_at.isoformat(), "key": stored.key}
+    return data | {"order_at": stored.order_at.isoformat(), "keys": list(stored.keys)}
 
 
 def as_stored(data: object, owner: str, number: int) -> Stored:
@@ -38,7 +38,7 @@ def as_stored(data: object, owner: str, number: int) -> Stored:
         raise TypeError(f"{where} is a {type(data).__name__}, not a dict")
     held = cast("Mapping[str, Any]", data)
     try:
-        unknown = set(held) - {*_KEPT, "replaced_at", "order_at", "key"}
+        unknown = set(held) - {*_KEPT, "replaced_at", "order_at", "keys"}
         if unknown:
             raise ValueError(f"has unknown fields {sorted(unknown)}; a later version of diarist may have written it")
         created = checks.checked_time(held["created_at"], "created_at")
@@ -62,7 +62,7 @@ def as_stored(data: object, owner: str, number: int) -> Stored:
         )
         replaced_at = checks.checked_time(held.get("replaced_at"), "replaced_at")
         order_at = checks.checked_time(held.get("order_at"), "order_at") or note.dated
-        return Stored(note, replaced_at, order_at, checks.checked_short(held.get("key"), "key"))
+        return Stored(note, replaced_at, order_at, checks.checked_list(held.get("keys"), "keys"))
     except KeyError as e:
         raise ValueError(f"{where} has no {e.args[0]}; nothing was loaded") from None
     except (ValueError, TypeError) as e:

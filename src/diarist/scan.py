@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from .embedders import Embedder
+from .forks import renew_after_fork
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,6 +27,7 @@ class Nearest:
         self._store = store
         self._embedder = embedder
         self._lock = threading.RLock()
+        renew_after_fork(self, "_lock", threading.RLock)
         self._position: int | None = None
         self._diary: object = None
         self._seqs: NDArray[np.int64]  # ascending; a note with several windows stands several times

@@ -67,7 +67,7 @@ class Stored:
     note: Note
     replaced_at: datetime | None
     order_at: datetime
-    key: str | None
+    keys: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,13 +40,12 @@ _READ_ONLY = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
 def make_folder(root: Path, folder: Path) -> None:
     """Makes the memory's folder and the owner's in it, 0700. Refuses a symbolic link in the owner's place."""
     try:
+        missing = [each for each in (root, *root.parents) if not each.exists()]
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for each in missing:
+            _sync_folder(each.parent)
+        refuse_link(folder / NAME)
         folder.mkdir(mode=0o700, exist_ok=True)
-        for path in (folder, folder / NAME):
-            if path.is_symlink():
-                raise StoreError(
-                    f"{path}: is a symbolic link; a diary is never reached through one. Nothing was written"
-                )
     except FileExistsError as e:
         raise StoreError(f"{e.filename}: a file stands where the memory's folder should be; name another place") from e
     except OSError as e:
@@ -86,16 +85,22 @@ def create(path: Path, owner: str) -> None:
     _sync_folder(path.parent.parent)
 
 
+def refuse_link(path: Path) -> None:
+    """StoreError where a diary's file or folder is a symbolic link, whether or not anything is at its end."""
+    for each in (path.parent, path):
+        if each.is_symlink():
+            raise StoreError(f"{each}: is a symbolic link; a diary is never reached through one. It was left alone")
+
+
 def open_existing(path: Path, *, busy_ms: int) -> apsw.Connection:
     """Opens a diary that is there; read-only where the disk or the rights allow no more."""
-    if path.is_symlink() or path.parent.is_symlink():
-        raise StoreError(f"{path}: is a symbolic link; a diary is never reached through one")
+    refuse_link(path)
     if not stat.S_ISREG(path.stat().st_mode):
         raise StoreCorrupt(f"{path}: is not a file, so it cannot be a diary; it was left alone")
     _check_header(path)
     try:
         return _usable(apsw.Connection(str(path), flags=_READ_WRITE), busy_ms)
-    except (apsw.CantOpenError, apsw.ReadOnlyError) as e:
+    except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.FullError, apsw.IOError) as e:
         return _open_read_only(path, busy_ms, e)
 
 

@@ -24,12 +24,13 @@ import apsw
 
 from ..erasure import ErasureReport
 from ..errors import NotFound, StoreBusy, StoreCorrupt, StoreError
+from ..forks import renew_after_fork
 from ..note import Note
 from . import Counts, Draft, Entry, Filter, Posting, Stored, file, ledger
 from .lock import FileLock
 from .names import folder_name, is_cut, owner_of
 from .rows import COLUMNS, HOLDING, as_entry, as_text, holding, within
-from .sql import LISTED, add_to_settings, listed, row, rows, run, run_many, set_settings, setting, settings
+from .sql import LISTED, Row, add_to_settings, listed, row, rows, run, run_many, set_settings, setting, settings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,6 +50,7 @@ class FolderStore:
         self._diaries: WeakValueDictionary[str, FolderDiary] = WeakValueDictionary()
         self._open: OrderedDict[str, FolderDiary] = OrderedDict()
         self._mutex = threading.Lock()
+        renew_after_fork(self, "_mutex", threading.Lock)
         self._closed = False
 
     @property
@@ -146,6 +148,7 @@ class FolderDiary:
         self._opened = opened
         # Where both are needed the lock is taken before the guard, always.
         self._guard = threading.RLock()
+        renew_after_fork(self, "_guard", threading.RLock)
         self._connection: apsw.Connection | None = None
         self._identity: tuple[int, int, int] | None = None
         self._secret = b""
@@ -195,14 +198,15 @@ class FolderDiary:
             values = (draft.text, words, draft.fingerprint, pending, old.seq, self._owner)
             run(
                 db,
-                "UPDATE notes SET text = ?, words = ?, fingerprint = ?, pending = ?, edited = 1"
-                " WHERE seq = ? AND owner = ?",
+                "UPDATE notes SET text = ?, words = ?, fingerprint = ?, pending = ? WHERE seq = ? AND owner = ?",
                 values,
             )
             self._put_vectors(db, old.seq, draft)
             add_to_settings(db, words=len(draft.words) - old.words, pending=int(pending) - old.pending)
             if old.filed:
                 word_index.file(db, [(old.seq, words)])
+            # A retry of the request that wrote the old text is still that request; nothing of the old text stays.
+            run(db, f"UPDATE keys SET fingerprint = NULL WHERE key IN ({_KEYS_OF})", (old.seq, self._owner))  # noqa: S608
             set_settings(db, unsettled=1)
             note = self._entries(db, [old.seq])[0].note
         self.settled()
@@ -214,6 +218,7 @@ class FolderDiary:
         with self._writing() as db:
             for id in dict.fromkeys(ids):
                 old = self._take_out(db, self._seq_of(db, id))
+                run(db, f"DELETE FROM keys WHERE key IN ({_KEYS_OF})", (old.seq, self._owner))  # noqa: S608
                 run(db, "DELETE FROM notes WHERE seq = ? AND owner = ?", (old.seq, self._owner))
                 self._log(db, at, "forgotten", old.seq, id)
                 add_to_settings(db, notes=-1, words=-old.words, pending=-old.pending)
@@ -253,7 +258,10 @@ class FolderDiary:
         with self._reading() as db:
             if db is None:
                 raise _unknown(id)
-            return self._entries(db, [self._seq_of(db, id)])[0].note
+            found = self._entries(db, [self._seq_of(db, id)])
+            if not found:  # forgotten by another process between the two statements
+                raise _unknown(id)
+            return found[0].note
 
     def notes(self, filter: Filter) -> list[Note]:
         where, values = within(filter)
@@ -261,7 +269,13 @@ class FolderDiary:
         with self._reading() as db:
             if db is None:
                 return []
-            return [e.note for e in map(as_entry, rows(db, sql, (self._owner, *values))) if filter.holds(e)]
+            try:
+                found = list(rows(db, sql, (self._owner, *values)))
+            except UnicodeError:
+                for seq in self.select(filter).tolist():
+                    self._entries(db, [seq])  # names the one
+                raise
+        return [entry.note for entry in map(self._readable, found) if filter.holds(entry)]
 
     def count(self, filter: Filter) -> int:
         where, values = within(filter)
@@ -273,7 +287,8 @@ class FolderDiary:
     def twin(self, draft: Draft) -> Note | None:
         with self._reading() as db:
             seq = None if db is None else self._twin(db, draft)[0]
-            return None if db is None or seq is None else self._entries(db, [seq])[0].note
+            found = [] if db is None or seq is None else self._entries(db, [seq])
+            return found[0].note if found else None
 
     def counts(self) -> Counts:
         with self._reading() as db:
@@ -356,11 +371,11 @@ class FolderDiary:
     # -- taken along ---------------------------------------------------------------------------------------------
 
     def dump(self) -> list[Stored]:
-        sql = f"SELECT key, {COLUMNS} FROM notes WHERE owner = ? ORDER BY said"  # noqa: S608
+        sql = f"SELECT keys, {COLUMNS} FROM notes WHERE owner = ? ORDER BY said"  # noqa: S608
         with self._reading() as db:
             found = [] if db is None else list(rows(db, sql, (self._owner,)))
-        entries = [(each[0], as_entry(each[1:])) for each in found]
-        return [Stored(entry.note, entry.replaced_at, entry.order[0], key) for key, entry in entries]
+        entries = [(json.loads(each[0]), self._readable(each[1:])) for each in found]
+        return [Stored(entry.note, entry.replaced_at, entry.order[0], tuple(keys)) for keys, entry in entries]
 
     def load(self, notes: Sequence[tuple[Stored, Draft]]) -> int:
         from . import word_index
@@ -371,9 +386,6 @@ class FolderDiary:
                 note = stored.note
                 if row(db, "SELECT 1 FROM notes WHERE id = ? AND owner = ?", (note.id, self._owner)) is not None:
                     continue
-                if stored.key is not None:
-                    taken = row(db, "SELECT id FROM notes WHERE key = ? AND owner = ?", (stored.key, self._owner))
-                    draft = draft if taken is None else replace(draft, key=None)
                 seq = self._insert(db, draft, as_text(note.created_at) or "", as_text(stored.order_at) or "", note.id)
                 values = (note.times, note.replaced_by, as_text(stored.replaced_at), json.dumps(note.replaces))
                 run(
@@ -382,6 +394,9 @@ class FolderDiary:
                     " WHERE seq = ? AND owner = ?",
                     (*values, seq, self._owner),
                 )
+                for key in stored.keys:
+                    if row(db, "SELECT 1 FROM keys WHERE key = ?", (key,)) is None:
+                        self._put_key(db, seq, replace(draft, key=key))
                 latest = setting(db, "latest", "")
                 set_settings(db, latest=max(as_text(note.created_at) or "", latest))
                 new += 1
@@ -446,11 +461,12 @@ class FolderDiary:
             "created_at": created, "happened_at": as_text(draft.happened_at),
             "expires_at": as_text(draft.expires_at), "order_at": order_at, "said": seq, "source": draft.source,
             "origin": draft.origin, "tags": json.dumps(draft.tags), "session": draft.session, "times": 1,
-            "replaces": "[]", "key": draft.key, "pending": pending, "words": " ".join(draft.words),
+            "replaces": "[]", "keys": "[]", "pending": pending, "words": " ".join(draft.words),
             "fingerprint": draft.fingerprint,
         }  # fmt: skip
         places = ",".join("?" * len(row_of))
         run(db, f"INSERT INTO notes ({', '.join(row_of)}) VALUES ({places})", list(row_of.values()))  # noqa: S608
+        self._put_key(db, seq, draft)
         self._put_vectors(db, seq, draft)
         add_to_settings(db, notes=1, words=len(draft.words), pending=int(pending))
         return seq
@@ -460,27 +476,26 @@ class FolderDiary:
         line = self._log(db, draft.created_at, "repeated", seq)
         old = row(
             db,
-            "SELECT order_at, happened_at, expires_at, source, origin, tags, key FROM notes"
-            " WHERE seq = ? AND owner = ?",
+            "SELECT order_at, happened_at, expires_at, source, origin, tags FROM notes WHERE seq = ? AND owner = ?",
             (seq, self._owner),
         )
         assert old is not None
-        old_order, happened, expires, source, origin, tags, key = old
+        old_order, happened, expires, source, origin, tags = old
         if order_at >= old_order:
             happened, expires = as_text(draft.happened_at), as_text(draft.expires_at)
             source = draft.source or source
         origin = max(origin, draft.origin, key=_TRUST.index)
         tags = json.dumps(list(dict.fromkeys([*json.loads(tags), *draft.tags])))
         values = (
-            created, happened, expires, max(order_at, old_order), line, source, origin, tags, key or draft.key,
-            seq, self._owner,
+            created, happened, expires, max(order_at, old_order), line, source, origin, tags, seq, self._owner,
         )  # fmt: skip
         run(
             db,
             "UPDATE notes SET created_at = ?, happened_at = ?, expires_at = ?, order_at = ?, said = ?, source = ?,"
-            " origin = ?, tags = ?, key = ?, times = times + 1 WHERE seq = ? AND owner = ?",
+            " origin = ?, tags = ?, times = times + 1 WHERE seq = ? AND owner = ?",
             values,
         )
+        self._put_key(db, seq, draft)
         self._complete(db, seq, draft)
 
     def _complete(self, db: apsw.Connection, seq: int, draft: Draft) -> None:
@@ -512,9 +527,8 @@ class FolderDiary:
     def _twin(self, db: apsw.Connection, draft: Draft) -> tuple[int | None, bool]:
         """The seq of the note that this draft is, and whether it is the very same request."""
         if draft.key is not None:
-            sql = "SELECT seq, fingerprint, edited FROM notes WHERE key = ? AND owner = ?"
-            found = row(db, sql, (draft.key, self._owner))
-            if found is not None and found[1] != draft.fingerprint and not found[2]:
+            found = row(db, "SELECT seq, fingerprint FROM keys WHERE key = ?", (draft.key,))
+            if found is not None and found[1] not in (None, draft.fingerprint):
                 raise ValueError(f"key {draft.key!r} was used before for another text; a new note needs a new key")
             if found is not None:
                 return found[0], True
@@ -541,7 +555,25 @@ class FolderDiary:
 
     def _entries(self, db: apsw.Connection, seqs: Iterable[int]) -> list[Entry]:
         sql = f"SELECT {COLUMNS} FROM notes WHERE owner = ? AND seq IN {LISTED}"  # noqa: S608
-        return [as_entry(found) for found in rows(db, sql, (self._owner, listed(seqs)))]
+        listing = list(seqs)
+        try:
+            found = list(rows(db, sql, (self._owner, listed(listing))))
+            return [self._readable(each) for each in found]
+        except (UnicodeError, StoreCorrupt) as e:
+            if len(listing) == 1:
+                id = row(db, "SELECT id FROM notes WHERE seq = ? AND owner = ?", (listing[0], self._owner))
+                raise StoreCorrupt(f"{self._path}: the note {id and id[0]} is damaged ({e}); others can be read") from e
+        readable: list[Entry] = []
+        for seq in listing:  # one damaged note hides no other
+            with suppress(StoreCorrupt):
+                readable += self._entries(db, [seq])
+        return readable
+
+    def _readable(self, found: Row) -> Entry:
+        try:
+            return as_entry(found)
+        except (ValueError, TypeError) as e:
+            raise StoreCorrupt(f"{self._path}: the note {found[1]} is damaged ({e}); the others can be read") from e
 
     def _seq_of(self, db: apsw.Connection, id: str) -> int:
         found = row(db, "SELECT seq FROM notes WHERE id = ? AND owner = ?", (id, self._owner))
@@ -555,6 +587,12 @@ class FolderDiary:
         values = (line, as_text(at), what, line if seq is None else seq, note)
         run(db, "INSERT INTO history (seq, at, what, entry, note) VALUES (?,?,?,?,?)", values)
         return line
+
+    def _put_key(self, db: apsw.Connection, seq: int, draft: Draft) -> None:
+        if draft.key is not None:
+            run(db, "INSERT INTO keys VALUES (?,?,?)", (draft.key, seq, draft.fingerprint))
+            sql = "UPDATE notes SET keys = json_insert(keys, '$[#]', ?) WHERE seq = ? AND owner = ?"
+            run(db, sql, (draft.key, seq, self._owner))
 
     def _put_vectors(self, db: apsw.Connection, seq: int, draft: Draft) -> None:
         if draft.vectors is not None:
@@ -598,10 +636,11 @@ class FolderDiary:
                     with suppress(apsw.Error):
                         run(db, "ROLLBACK")
                 raise
-            if setting(db, "unsettled", 0):
-                self._settle(db)  # begun by a call that was interrupted, or held up by a reader
-            else:
-                file.checkpoint(db, self._path)
+            with suppress(apsw.Error):  # the write itself is done and durable; this is tried again with the next
+                if setting(db, "unsettled", 0):
+                    self._settle(db)  # begun by a call that was interrupted, or held up by a reader
+                else:
+                    file.checkpoint(db, self._path)
 
     def settled(self) -> bool:
         """Freed pages were overwritten as they were freed (secure_delete); what is left is the write-ahead log."""
@@ -617,11 +656,11 @@ class FolderDiary:
         db.set_busy_timeout(0)  # a reader who still needs the state before is not waited for
         try:
             db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        except apsw.BusyError:
+            run(db, "UPDATE diary SET value = 0 WHERE name = 'unsettled'")
+        except apsw.Error:
             return False
         finally:
             db.set_busy_timeout(int(self._timeout * 1000))
-        run(db, "UPDATE diary SET value = 0 WHERE name = 'unsettled'")
         return True
 
     def close(self, *, wait: float = 2.0) -> bool:
@@ -656,6 +695,7 @@ class FolderDiary:
             stat = os.stat(self._path)
             identity = (stat.st_dev, stat.st_ino, os.getpid())
         except FileNotFoundError:
+            file.refuse_link(self._path)
             identity = None
         if identity == self._identity and self._connection is not None:
             return self._connection
@@ -690,6 +730,7 @@ class _Old:
 
 
 _INHERITED: list[Any] = []
+_KEYS_OF = "SELECT value FROM notes, json_each(notes.keys) WHERE seq = ? AND owner = ?"
 
 
 def _unknown(id: str) -> NotFound:

@@ -15,7 +15,8 @@ LISTED = "(SELECT value FROM json_each(?))"
 
 
 def run(db: apsw.Connection, sql: str, values: Values = ()) -> None:
-    db.execute(sql, values)  # pyright: ignore[reportUnknownMemberType]
+    for _ in db.execute(sql, values):  # pyright: ignore[reportUnknownMemberType]
+        pass  # apsw stops at the first statement that gives a row, and some PRAGMAs do
 
 
 def run_many(db: apsw.Connection, sql: str, every: Iterable[Values]) -> None:

@@ -10,12 +10,13 @@ CREATE TABLE notes (
   seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, text TEXT NOT NULL,
   created_at TEXT NOT NULL, happened_at TEXT, expires_at TEXT, order_at TEXT NOT NULL, said INTEGER NOT NULL,
   source TEXT, origin TEXT NOT NULL, tags TEXT NOT NULL, flagged TEXT, session TEXT, times INTEGER NOT NULL,
-  replaced_by TEXT, replaced_at TEXT, replaces TEXT NOT NULL, key TEXT, edited INTEGER, pending INTEGER NOT NULL,
+  replaced_by TEXT, replaced_at TEXT, replaces TEXT NOT NULL, keys TEXT NOT NULL, pending INTEGER NOT NULL,
   words TEXT NOT NULL, fingerprint BLOB NOT NULL);
 
--- The same text again, and the same request again, are found here.
+-- The same text again, and the same request again, are found here. `fingerprint` is that of the text as it was asked
+-- to be kept, gone once the note was edited.
 CREATE INDEX notes_same ON notes (fingerprint);
-CREATE UNIQUE INDEX notes_key ON notes (key) WHERE key IS NOT NULL;
+CREATE TABLE keys (key TEXT PRIMARY KEY, seq INTEGER NOT NULL, fingerprint BLOB) WITHOUT ROWID;
 
 -- Which notes hold a word. A row covers 4,096 seqs (`block` = seq / 4096); `notes` has two bytes for each of `count`
 -- notes: seq modulo 4096 in the low twelve bits, how often (up to 15) above them. The newest few hundred notes are not
