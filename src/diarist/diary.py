@@ -16,11 +16,12 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal
 from zoneinfo import ZoneInfo
 
-from . import analysis, calibration, checks, embedders, portable
+from . import analysis, calibration, checks, doctor, embedders, portable
 from . import recall as _recall
+from .doctor import Finding
 from .erasure import ErasureReport
 from .errors import EmbedderError, NotFound, StoreError
-from .note import Note, Origin, Recall
+from .note import Hit, Note, Origin, Recall
 from .page import Page
 from .scan import Nearest
 from .stores import DiaryStore, Draft, Filter, Stored
@@ -34,16 +35,21 @@ if TYPE_CHECKING:
 Where = Literal["notes", "sessions", "all"]
 When = datetime | str
 _BATCH = 64  # notes embedded between two writes of vectors
+_CANARY = "A canary sang in the kitchen on the first morning of May."
+_SAME_MODEL = 0.99  # cosine: rounding and batching move a vector less than this, another model more
 _CATCH_UP = 0.2  # seconds that a remember or recall may spend on vectors still owed
 
 
 class Diary:
     """One owner's diary, from `Memory.diary`. Cheap to make, safe to share between threads."""
 
-    def __init__(self, memory: Memory, store: DiaryStore, zone: ZoneInfo | None) -> None:
+    def __init__(
+        self, memory: Memory, store: DiaryStore, zone: ZoneInfo | None, shared: Sequence[DiaryStore] = ()
+    ) -> None:
         self._memory = memory
         self._store = store
         self._zone = zone
+        self._shared = shared
         self._page = Page(store)
 
     @property
@@ -104,6 +110,7 @@ class Diary:
         self._keep_zone()
         if draft.vectors is not None:
             self._catch_up(_CATCH_UP)
+        self._retire()
         return note
 
     def remember_many(
@@ -170,26 +177,24 @@ class Diary:
         limit, floor = checks.checked_limit(limit), checks.checked_score(min_score)
         wanted = self._filter(since, before, as_of, now, tags, source, include_replaced)
         notices = [f"the question was cut at {checks.LONGEST_QUESTION:,} characters"] if cut else []
-        hits: list[_recall.Hit] = []
-        if where != "sessions" and self._store.counts().notes:
+        stores = [store for store in (self._store, *self._shared) if where != "sessions" and store.counts().notes]
+        hits: list[Hit] = []
+        if stores:
             vector, why_not = self._embed_question(asked)
-            nearest = None
-            if vector is not None:
-                self._catch_up(_CATCH_UP)
-                nearest = self._memory.nearest(self)
-                if nearest.foreign:
-                    others = ", ".join(sorted(set(nearest.foreign.values())))
-                    notices.append(
-                        f"{len(nearest.foreign)} notes have vectors of another embedder ({others}) and are found by"
-                        f" their words only: this memory was opened with {self._memory.embedder.id}"
-                    )
-            else:
+            if vector is not None and self._drifted():
+                vector, why_not = None, "the model behind the embedder has changed; run `diarist reembed`"
+            if vector is None:
                 notices.append(f"searched by words only: {why_not}")
-            if pending := self._store.counts().pending:
-                notices.append(f"{pending} notes await their vectors and are found by their words only")
-            hits = _recall.recall(
-                self._store, nearest, _recall.question(asked, vector, self._memory.embedder), wanted, limit
-            )
+            else:
+                self._catch_up(_CATCH_UP)
+            ready = _recall.question(asked, vector, self._memory.embedder)
+            for store in stores:
+                nearest = None if vector is None else self._memory.nearest(store)
+                notices += self._shortcomings(store, nearest)
+                hits += _recall.recall(store, nearest, ready, wanted, limit)
+            if len(stores) > 1:  # each score is of the note and the question alone, so they compare
+                hits = sorted(hits, key=lambda hit: (round(hit.score, 9), hit.note.dated), reverse=True)[:limit]
+        self._retire()
         kept = tuple(hit for hit in hits if floor is None or hit.score >= floor)
         return Recall(
             question,
@@ -212,13 +217,29 @@ class Diary:
         now: When | None = None,
         tags: Iterable[str] | None = None,
         source: str | None = None,
+        limit: int | None = None,
+        offset: int = 0,
     ) -> list[Note]:
-        """Every note that holds, newest first; with `include_replaced` those that were replaced or have expired too."""
-        return self._store.notes(self._filter(since, before, as_of, now, tags, source, include_replaced))
+        """Every note that holds, newest first; with `include_replaced` those that were replaced or have expired too.
+        `limit` and `offset` give a page of them; `count` says how many there are."""
+        wanted = self._filter(since, before, as_of, now, tags, source, include_replaced)
+        if offset < 0:
+            raise ValueError(f"offset {offset} is before the first note; give 0 or more")
+        return self._store.notes(wanted, limit=None if limit is None else checks.checked_limit(limit), offset=offset)
 
-    def count(self, *, include_replaced: bool = False) -> int:
-        """How many notes hold now, without reading them."""
-        return self._store.count(Filter(now=self._memory.now(), include_replaced=include_replaced))
+    def count(
+        self,
+        *,
+        include_replaced: bool = False,
+        since: When | None = None,
+        before: When | None = None,
+        as_of: When | None = None,
+        now: When | None = None,
+        tags: Iterable[str] | None = None,
+        source: str | None = None,
+    ) -> int:
+        """How many notes `notes` would give, without reading them."""
+        return self._store.count(self._filter(since, before, as_of, now, tags, source, include_replaced))
 
     def note(self, id: str) -> Note:
         """One note, whatever became of it. NotFound for an unknown id and for another owner's alike."""
@@ -324,7 +345,13 @@ class Diary:
         Safe to interrupt: what is done stays done, and the next call goes on from there. Until it has run, notes are
         found by their words. EmbedderError if the embedder fails; nothing is lost.
         """
-        owed = self._store.owe_vectors(self._memory.embedder.id)
+        embedder = self._memory.embedder.id
+        if self._store.counts().notes and self.drift() is not None:
+            self._store.drop_vectors(embedder)  # the same id, another model behind it: none of them can stay
+        owed = self._store.owe_vectors(embedder)
+        if owed:
+            self._store.set_setting(f"canary {embedder}", self._canary().astype("<f2").tobytes())
+            self._store.set_setting(f"drifted {embedder}", None)
         done = self._catch_up(None, lambda made: progress(made, owed) if progress else None)
         if done < owed:
             why = self._embed(["still there?"])[1] or "some texts were refused"
@@ -338,11 +365,11 @@ class Diary:
         """The one page that goes whole into the system prompt."""
         return self._page
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    def doctor(self) -> list[Finding]:
+        """What is well with this diary, what is not, and what to do. Reads everything; changes nothing."""
+        return doctor.examine(self, self._store, self._memory.embedder)
 
-    def vectors(self) -> Nearest:
-        """A fresh, empty cache of this diary's vectors; `Memory` keeps it."""
-        return Nearest(self._store, self._memory.embedder)
+    # -- inside --------------------------------------------------------------------------------------------------
 
     def _draft(
         self,
@@ -409,6 +436,63 @@ class Diary:
             source=checks.checked_short(source, "source"),
             include_replaced=include_replaced,
         )
+
+    def drift(self) -> float | None:
+        """How near the embedder's vector of a fixed text still is to the one it gave when this diary was last made
+        searchable: None while it is the same model (cosine .99 or more, or nothing to compare with), else the cosine.
+        Costs one embedding. EmbedderError if the embedder is down."""
+        import numpy as np
+
+        held = self._store.setting(f"canary {self._memory.embedder.id}")
+        if not isinstance(held, bytes):
+            return None
+        before, now = np.frombuffer(held, "<f2").astype(np.float32), self._canary()
+        cosine = float(before @ now / np.linalg.norm(before)) if len(before) == len(now) else 0.0
+        return None if cosine >= _SAME_MODEL else cosine
+
+    def _canary(self) -> NDArray[np.float32]:
+        vectors, why = self._embed([_CANARY])
+        if vectors[0] is None:
+            raise EmbedderError(why or f"{self._memory.embedder.id} refused the text {_CANARY!r}")
+        return vectors[0][0]
+
+    def _drifted(self) -> bool:
+        """Whether another model answers under the embedder's name. Looked into once a day, with one more embedding;
+        an embedder that is part of an installed package says `fixed` and is not asked."""
+        embedder, now = self._memory.embedder, self._memory.now()
+        if getattr(embedder, "fixed", False):
+            return False
+        if self._store.setting(f"drifted {embedder.id}"):
+            return True
+        checked_at, drifted = self._store.setting("model checked at"), False
+        with suppress(StoreError, EmbedderError):
+            if isinstance(checked_at, str) and now - datetime.fromisoformat(checked_at) < timedelta(days=1):
+                return False
+            if checked_at is not None and self._store.setting(f"canary {embedder.id}") is None:
+                self._store.set_setting(f"canary {embedder.id}", self._canary().astype("<f2").tobytes())
+            elif checked_at is not None and (drifted := self.drift() is not None):
+                self._store.set_setting(f"drifted {embedder.id}", 1)
+            self._store.set_setting("model checked at", now.isoformat())
+        return drifted
+
+    def _shortcomings(self, store: DiaryStore, nearest: Nearest | None) -> Iterable[str]:
+        """What the caller should know of notes that were looked for by their words only."""
+        foreign = {} if nearest is None else nearest.foreign
+        if foreign:
+            others = ", ".join(sorted(set(foreign.values())))
+            yield (
+                f"{len(foreign)} notes have vectors of another embedder ({others}) and are found by their words only,"
+                f" until `diarist reembed` has made them anew with {self._memory.embedder.id}"
+            )
+        if pending := store.counts().pending:
+            yield f"{pending} notes await their vectors and are found by their words only"
+
+    def _retire(self) -> None:
+        """Erases what the retention time has passed for, at most once an hour."""
+        now = self._memory.now()
+        if self.retention_days is not None and self._memory.due(f"retention of {self.owner}", now):
+            with suppress(StoreError):
+                self.expire()
 
     def _embed(self, texts: Sequence[str]) -> tuple[list[NDArray[np.float32] | None], str]:
         """For each text an array (windows, dim), or None where it failed; and, if the embedder is down, why."""

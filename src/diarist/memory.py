@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from .checks import checked_days, checked_owner, checked_zone
+from .checks import checked_days, checked_list, checked_owner, checked_zone
 from .diary import Diary
 from .embedders import Embedder, open_embedder
 from .erasure import ErasureReport
 from .forks import renew_after_fork
 from .scan import Nearest
-from .stores import open_store
+from .stores import DiaryStore, open_store
 
 _VECTORS_HELD = 512 * 2**20  # bytes of vectors kept in memory over all diaries; the least recently used go first
 
@@ -59,16 +59,19 @@ class Memory:
         self.retention_days = checked_days(retention_days)
         """Notes last said longer ago than this are erased; None keeps them for good."""
         self._vectors: OrderedDict[str, Nearest] = OrderedDict()
+        self._done: dict[str, datetime] = {}
         self._mutex = threading.Lock()
         renew_after_fork(self, "_mutex", threading.Lock)
 
-    def diary(self, owner: str, *, timezone: str | None = None) -> Diary:
+    def diary(self, owner: str, *, timezone: str | None = None, shared: Iterable[str] = ()) -> Diary:
         """The diary of one owner; every call on it is about that owner and can be about no other.
 
         `owner`: any text but blank, NUL, lone surrogates or over 1,024 characters, taken literally ("A" is not "a").
         `timezone`: an IANA name such as "Europe/Paris", in which dates are shown; remembered with the diary.
+        `shared`: owners whose diaries `recall` reads too, such as the shop's own; nothing is ever written to them.
         """
-        return Diary(self, self._store.diary(checked_owner(owner)), checked_zone(timezone))
+        others = [self._store.diary(checked_owner(other)) for other in checked_list(shared, "shared")]
+        return Diary(self, self._store.diary(checked_owner(owner)), checked_zone(timezone), others)
 
     def owners(self) -> list[str]:
         """Everyone of whom something is kept."""
@@ -145,11 +148,19 @@ class Memory:
             raise ValueError(f"the memory's clock gave {moment!r}, which has no UTC offset; return datetime.now(UTC)")
         return moment.astimezone(UTC)
 
-    def nearest(self, diary: Diary) -> Nearest:
-        """The diary's vectors, in step with the store. Loaded on first use, let go when memory is needed."""
-        owner = diary.owner
+    def due(self, chore: str, now: datetime) -> bool:
+        """Whether a chore was not done within the last hour; if so it counts as done now."""
+        last = self._done.get(chore)
+        if last is not None and last <= now < last + timedelta(hours=1):
+            return False
+        self._done[chore] = now
+        return True
+
+    def nearest(self, store: DiaryStore) -> Nearest:
+        """A diary's vectors, in step with the store. Loaded on first use, let go when memory is needed."""
+        owner = store.owner
         with self._mutex:
-            found = self._vectors.pop(owner, None) or diary.vectors()
+            found = self._vectors.pop(owner, None) or Nearest(store, self._embedder)
             self._vectors[owner] = found
         found.sync()
         with self._mutex:

@@ -50,6 +50,7 @@ class Use:
     id = USE_ID
     dim = _USE_DIM
     window = 480
+    fixed = True
     background = (0.07, 0.06)
     # Where only USE installs, a diary written with the pair is still found by meaning: its last 512 are USE's.
     reads = {PAIR_ID: slice(_E5_DIM, _E5_DIM + _USE_DIM)}  # noqa: RUF012 (a constant; pyright checks the type)
@@ -71,6 +72,7 @@ class E5:
     id = E5_ID
     dim = _E5_DIM
     window = 480
+    fixed = True
     background = (0.10, 0.08)
 
     def embed_notes(self, texts: list[str], /) -> NDArray[np.float32]:
@@ -88,6 +90,7 @@ class Pair:
     id = PAIR_ID
     dim = _E5_DIM + _USE_DIM
     window = 480
+    fixed = True
     background = (0.10, 0.07)
 
     def __init__(self) -> None:

@@ -333,10 +333,11 @@ class _Work:
     def result(self) -> NDArray[np.float32]:
         import numpy as np
 
-        if self.over and not self.vectors:  # the endpoint is down: it is not the texts
-            raise EmbedderError(next(iter(self.causes.values())))
         if self.causes:
-            raise partial([self.vectors.get(i) for i in range(len(self.texts))], dict(sorted(self.causes.items())))
+            error = partial([self.vectors.get(i) for i in range(len(self.texts))], dict(sorted(self.causes.items())))
+            if self.over and not self.vectors:  # the endpoint is down: it is not the texts, and nothing is carried
+                raise EmbedderError(str(error))
+            raise error
         return np.stack([self.vectors[i] for i in range(len(self.texts))])
 
 

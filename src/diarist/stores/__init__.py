@@ -185,6 +185,14 @@ class DiaryStore(Protocol):
         Returns how many were new."""
         ...
 
+    def drop_vectors(self, embedder: str) -> None:
+        """Removes all vectors of an embedder; their notes are pending."""
+        ...
+
+    def inspect(self) -> list[tuple[str, str, str]]:
+        """(subject, what was found, what to do or "") of the files: integrity, engine, rights, free space."""
+        ...
+
     def owe_vectors(self, embedder: str) -> int:
         """Marks every note without a vector of this embedder as pending; returns how many are."""
         ...
@@ -195,8 +203,8 @@ class DiaryStore(Protocol):
         ...
 
     def note(self, id: str) -> Note: ...
-    def notes(self, filter: Filter) -> list[Note]:
-        """Newest first."""
+    def notes(self, filter: Filter, *, limit: int | None = None, offset: int = 0) -> list[Note]:
+        """Newest first; of those that the filter lets through, `limit` after the first `offset`."""
         ...
 
     def count(self, filter: Filter) -> int:

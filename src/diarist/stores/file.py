@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
-from importlib.resources import files
 from pathlib import Path
 from urllib.parse import quote
 
 import apsw
 
 from ..errors import SchemaTooNew, StoreBusy, StoreCorrupt, StoreError
-from .sql import row, run, run_many
+from . import migrate
+from .sql import row, rows, run, run_many
 
 NAME = "diary.db"
 PAGE = "page.md"
@@ -26,7 +27,6 @@ _ERASING = "erasing"
 _SCANNED_AT_MOST = 64 * 2**20  # bytes: a larger file is not read through at each erasure
 _CHECKPOINT_AT = 4 * 2**20  # bytes of WAL
 APPLICATION_ID = 0x44696172  # "Diar", in the SQLite header: tells our files from other programs'
-SCHEMA = 1
 
 _EVERY_CONNECTION = (
     "PRAGMA foreign_keys = ON; PRAGMA secure_delete = ON; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;"
@@ -62,12 +62,9 @@ def create(path: Path, owner: str) -> None:
     try:
         run(db, f"PRAGMA page_size = 4096; PRAGMA journal_mode = WAL; {_EVERY_CONNECTION}")
         with db:
-            for script in sorted(
-                files(__package__ or "diarist.stores").joinpath("schema").iterdir(), key=lambda f: f.name
-            ):
-                if script.name.endswith(".sql"):
-                    run(db, script.read_text(encoding="utf-8"))
-            run(db, f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA}")
+            run(db, f"PRAGMA application_id = {APPLICATION_ID}")
+            for schema, script in sorted(migrate.scripts().items()):
+                run(db, f"{script}; PRAGMA user_version = {schema}")
             first = {
                 "owner": owner,
                 "secret": secrets.token_bytes(32),
@@ -151,9 +148,10 @@ def _check_header(path: Path) -> None:
             f"{path}: is a database of another program; it was left alone. Name another place for the memory"
         )
     schema = int.from_bytes(head[60:64], "big")
-    if schema > SCHEMA:
+    if schema > migrate.newest():
         raise SchemaTooNew(
-            f"{path}: has schema {schema}, this diarist knows up to {SCHEMA}; upgrade diarist. The file was left alone"
+            f"{path}: has schema {schema}, this diarist knows up to {migrate.newest()}; upgrade diarist."
+            " The file was left alone"
         )
     page = int.from_bytes(head[16:18], "big") or 65536
     pages = int.from_bytes(head[28:32], "big")
@@ -195,6 +193,33 @@ def told(path: Path, *, writing: bool = False) -> Generator[None]:
         raise StoreError(
             f"{e.filename or path}: the diary could not be {'written' if writing else 'read'} ({full}).{unsaved}"
         ) from e
+
+
+def inspect(db: apsw.Connection, path: Path) -> list[tuple[str, str, str]]:
+    """(subject, what was found, what to do or ""), from a whole reading of the file."""
+    problems = [str(found[0]) for found in rows(db, "PRAGMA integrity_check")]
+    whole = problems == ["ok"]
+    size, free = path.stat().st_size, shutil.disk_usage(path.parent).free
+    wide = [
+        each.name
+        for each in (path.parent, *path.parent.iterdir())
+        if os.name == "posix" and each.stat().st_mode & 0o077
+    ]
+    return [
+        ("file", f"{path} ({size / 2**20:.1f} MB)", ""),
+        ("integrity", "every page is sound" if whole else "; ".join(problems[:5]), "" if whole else "restore a backup"),
+        ("engine", f"SQLite {apsw.sqlite_lib_version()}, schema {migrate.schema_of(db)} of {migrate.newest()}", ""),
+        (
+            "rights",
+            f"others can read {', '.join(sorted(wide))}" if wide else "only this user can read it",
+            f"chmod -R go= {path.parent}" if wide else "",
+        ),
+        (
+            "free space",
+            f"{free / 2**30:.1f} GB",
+            "" if free > 2 * size else "free some: less is left than the diary's size",
+        ),
+    ]
 
 
 def is_diary(folder: Path) -> bool:

@@ -26,10 +26,10 @@ from ..erasure import ErasureReport
 from ..errors import NotFound, StoreBusy, StoreCorrupt, StoreError
 from ..forks import renew_after_fork
 from ..note import Note
-from . import Counts, Draft, Entry, Filter, Posting, Stored, file, ledger
+from . import Counts, Draft, Entry, Filter, Posting, Stored, file, ledger, migrate
 from .lock import FileLock
 from .names import folder_name, is_cut, owner_of
-from .rows import COLUMNS, HOLDING, as_entry, as_text, holding, within
+from .rows import COLUMNS, as_entry, as_text, holding, within
 from .sql import LISTED, Row, add_to_settings, listed, row, rows, run, run_many, set_settings, setting, settings
 
 if TYPE_CHECKING:
@@ -152,6 +152,7 @@ class FolderDiary:
         self._connection: apsw.Connection | None = None
         self._identity: tuple[int, int, int] | None = None
         self._secret = b""
+        self._schema = 0
 
     # -- what it is ----------------------------------------------------------------------------------------------
 
@@ -263,25 +264,29 @@ class FolderDiary:
                 raise _unknown(id)
             return found[0].note
 
-    def notes(self, filter: Filter) -> list[Note]:
-        where, values = within(filter)
-        sql = f"SELECT {COLUMNS} FROM notes WHERE owner = ?{where} ORDER BY order_at DESC, said DESC"  # noqa: S608
+    def notes(self, filter: Filter, *, limit: int | None = None, offset: int = 0) -> list[Note]:
+        where, values = holding(filter)
+        values |= {"owner": self._owner, "limit": -1 if limit is None else limit, "offset": offset}
+        sql = (
+            f"SELECT {COLUMNS} FROM notes WHERE owner = :owner{where}"  # noqa: S608
+            " ORDER BY order_at DESC, said DESC LIMIT :limit OFFSET :offset"
+        )
         with self._reading() as db:
             if db is None:
                 return []
             try:
-                found = list(rows(db, sql, (self._owner, *values)))
+                found = list(rows(db, sql, values))
             except UnicodeError:
                 for seq in self.select(filter).tolist():
                     self._entries(db, [seq])  # names the one
                 raise
-        return [entry.note for entry in map(self._readable, found) if filter.holds(entry)]
+        return [self._readable(each).note for each in found]
 
     def count(self, filter: Filter) -> int:
-        where, values = within(filter)
-        sql = f"SELECT count(*) FROM notes WHERE owner = ?4{where}{HOLDING}"  # noqa: S608
+        where, values = holding(filter)
+        sql = f"SELECT count(*) FROM notes WHERE owner = :owner{where}"  # noqa: S608
         with self._reading() as db:
-            found = None if db is None else row(db, sql, (*holding(filter), self._owner, *values))
+            found = None if db is None else row(db, sql, values | {"owner": self._owner})
             return 0 if found is None else int(found[0])
 
     def twin(self, draft: Draft) -> Note | None:
@@ -315,9 +320,9 @@ class FolderDiary:
         import numpy as np
 
         where, values = within(filter)
-        sql = f"SELECT seq FROM notes WHERE owner = ?{where} ORDER BY seq"  # noqa: S608
+        sql = f"SELECT seq FROM notes WHERE owner = :owner{where} ORDER BY seq"  # noqa: S608
         with self._reading() as db:
-            found = [] if db is None else [each[0] for each in rows(db, sql, (self._owner, *values))]
+            found = [] if db is None else [each[0] for each in rows(db, sql, values | {"owner": self._owner})]
         return np.array(found, np.int64)
 
     def postings(self, words: Sequence[str], most: int) -> dict[str, Posting]:
@@ -402,6 +407,17 @@ class FolderDiary:
                 new += 1
             word_index.file_newest(db, self._owner)
         return new
+
+    def drop_vectors(self, embedder: str) -> None:
+        with self._writing() as db:
+            run(db, "DELETE FROM vectors WHERE embedder = ?", (embedder,))
+        self.owe_vectors(embedder)
+
+    def inspect(self) -> list[tuple[str, str, str]]:
+        with self._reading() as db:
+            if db is None:
+                return [("file", f"{self._path}: nothing is kept yet", "")]
+            return file.inspect(db, self._path)
 
     def owe_vectors(self, embedder: str) -> int:
         if not self._path.exists():
@@ -607,6 +623,13 @@ class FolderDiary:
     def _reading(self) -> Generator[apsw.Connection | None]:
         """The open file, or None while nothing is stored. Each statement sees all finished writes, of anyone."""
         with self._guard, file.told(self._path):
+            db = self._connect()
+            old = db is not None and self._schema < migrate.newest()
+        if old:
+            with file.told(self._path, writing=True), self._lock.held(self._timeout), self._guard:
+                if (db := self._connect()) is not None:
+                    self._update(db)
+        with self._guard, file.told(self._path):
             yield self._connect()
             if self._connection is not None and self._connection.readonly("main"):
                 self._connection.close()  # a read-only file is opened anew each time: it cannot follow a writer
@@ -625,6 +648,7 @@ class FolderDiary:
                 file.create(self._path, self._owner)
                 db = self._connect()
             assert db is not None
+            self._update(db)
             if db.readonly("main"):
                 raise StoreError(f"{self._path}: is read-only: recall works, remember does not. Nothing was saved")
             run(db, "BEGIN IMMEDIATE")
@@ -641,6 +665,12 @@ class FolderDiary:
                     self._settle(db)  # begun by a call that was interrupted, or held up by a reader
                 else:
                     file.checkpoint(db, self._path)
+
+    def _update(self, db: apsw.Connection) -> None:
+        """Brings the file to this version's schema. Hold the lock."""
+        if self._schema < migrate.newest():
+            migrate.migrate(db, self._path)
+            self._schema = migrate.schema_of(db)
 
     def settled(self) -> bool:
         """Freed pages were overwritten as they were freed (secure_delete); what is left is the write-ahead log."""
@@ -711,7 +741,7 @@ class FolderDiary:
             db.close()
             raise StoreCorrupt(f"{self._path}: is the diary of another owner, in the wrong folder; it was left alone")
         self._secret = bytes(about["secret"])
-        self._connection, self._identity = db, identity
+        self._connection, self._identity, self._schema = db, identity, migrate.schema_of(db)
         return db
 
     def _inherited(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from typing import Any
 
 from ..note import Note
 from . import Entry, Filter
@@ -49,29 +50,33 @@ def as_entry(found: Row) -> Entry:
     return Entry(seq, note, datetime.fromisoformat(first_at), as_time(replaced_at), as_time(replaced_from), order)
 
 
-def within(filter: Filter) -> tuple[str, list[str]]:
+def within(filter: Filter) -> tuple[str, dict[str, Any]]:
     """The dates, tags and source of a filter as conditions to append, and their values."""
-    where, values = "", list[str]()
-    for sql, value in (
-        (" AND coalesce(happened_at, created_at) >= ?", as_text(filter.since)),
-        (" AND coalesce(happened_at, created_at) < ?", as_text(filter.before)),
-        (" AND source = ?", filter.source),
-        *((" AND EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?)", tag) for tag in filter.tags),
-    ):
-        if value is not None:
-            where += sql
-            values.append(value)
-    return where, values
+    values: dict[str, Any] = {
+        "since": as_text(filter.since),
+        "before": as_text(filter.before),
+        "source": filter.source,
+        **{f"tag{number}": tag for number, tag in enumerate(filter.tags)},
+    }
+    sql = {
+        "since": " AND coalesce(happened_at, created_at) >= :since",
+        "before": " AND coalesce(happened_at, created_at) < :before",
+        "source": " AND source = :source",
+    }
+    given = {name: value for name, value in values.items() if value is not None}
+    where = (sql.get(name, f" AND EXISTS (SELECT 1 FROM json_each(tags) WHERE value = :{name})") for name in given)  # noqa: S608
+    return "".join(where), given
 
 
-# `Filter.holds` as conditions: with `holding(filter)` as their values they must let through the same notes.
-HOLDING = (
-    " AND (?1 IS NULL OR coalesce(happened_at, (SELECT at FROM history WHERE history.seq = notes.seq)) <= ?1)"
-    " AND (?3 OR ((expires_at IS NULL OR expires_at > ?2) AND (replaced_by IS NULL OR coalesce("
-    "CASE WHEN ?1 IS NULL THEN (SELECT happened_at FROM notes AS newer WHERE newer.id = notes.replaced_by)"
-    " ELSE replaced_at END, '') > ?2)))"
-)
-
-
-def holding(filter: Filter) -> tuple[str | bool | None, ...]:
-    return as_text(filter.as_of), as_text(filter.as_of or filter.now), filter.include_replaced
+def holding(filter: Filter) -> tuple[str, dict[str, Any]]:
+    """The whole filter: `within`, and `Filter.holds` in SQL. The two must let through the same notes."""
+    where, values = within(filter)
+    where += (
+        " AND (:as_of IS NULL"
+        " OR coalesce(happened_at, (SELECT at FROM history WHERE history.seq = notes.seq)) <= :as_of)"
+        " AND (:all OR ((expires_at IS NULL OR expires_at > :moment) AND (replaced_by IS NULL OR coalesce("
+        "CASE WHEN :as_of IS NULL THEN (SELECT happened_at FROM notes AS newer WHERE newer.id = notes.replaced_by)"
+        " ELSE replaced_at END, '') > :moment)))"
+    )
+    as_of, moment = as_text(filter.as_of), as_text(filter.as_of or filter.now)
+    return where, values | {"as_of": as_of, "moment": moment, "all": filter.include_replaced}

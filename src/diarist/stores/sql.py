@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import apsw
 
 Row = tuple[Any, ...]
-Values = Sequence[Any]
+Values = Sequence[Any] | Mapping[str, Any]
 LISTED = "(SELECT value FROM json_each(?))"
 """For `IN`, with `listed(...)` as its value: one statement, compiled once, for a list of any length."""
 

@@ -1,0 +1,82 @@
+"""The examination of a diary: each finding says whether all is well, in a sentence, and what to do if not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .errors import DiaristError
+from .scan import Nearest
+
+if TYPE_CHECKING:
+    from .diary import Diary
+    from .embedders import Embedder
+    from .stores import DiaryStore
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    subject: str
+    well: bool
+    text: str
+    advice: str = ""
+    """What to do; "" where all is well."""
+
+
+def examine(diary: Diary, store: DiaryStore, embedder: Embedder) -> list[Finding]:
+    """Every finding about one diary; one that cannot be made is a finding too."""
+    findings: list[Finding] = []
+    for look in (_files, _erasures, _vectors, _model, _page):
+        try:
+            findings += look(diary, store, embedder)
+        except DiaristError as e:
+            findings.append(Finding(look.__name__.strip("_"), False, str(e), "see the message"))
+    return findings
+
+
+def _files(diary: Diary, store: DiaryStore, embedder: Embedder) -> list[Finding]:  # noqa: ARG001
+    return [Finding(subject, not advice, text, advice) for subject, text, advice in store.inspect()]
+
+
+def _erasures(diary: Diary, store: DiaryStore, embedder: Embedder) -> list[Finding]:  # noqa: ARG001
+    if store.settled():
+        return [Finding("erasures", True, "everything that was erased is gone from the files")]
+    advice = "end the process that still reads this diary, then run this again"
+    return [
+        Finding(
+            "erasures", False, "the log still holds what was erased: another process reads the state before", advice
+        )
+    ]
+
+
+def _vectors(diary: Diary, store: DiaryStore, embedder: Embedder) -> list[Finding]:  # noqa: ARG001
+    pending = store.counts().pending
+    found = [Finding("pending vectors", True, "none: every note is found by its meaning")]
+    if pending:
+        found = [Finding("pending vectors", False, f"{pending} notes are found by their words only", "diarist reembed")]
+    if store.counts().notes > pending:
+        nearest = Nearest(store, embedder)
+        nearest.sync()
+        if nearest.foreign:
+            others = ", ".join(sorted(set(nearest.foreign.values())))
+            text = f"{len(nearest.foreign)} notes have vectors of {others}, which {embedder.id} cannot read"
+            found.append(Finding("embedder", False, text, "diarist reembed, or open the memory with that embedder"))
+    return found
+
+
+def _model(diary: Diary, store: DiaryStore, embedder: Embedder) -> list[Finding]:
+    cosine = diary.drift() if store.counts().notes else None
+    if cosine is None:
+        return []
+    text = f"{embedder.id} is not the model it was: a fixed text has moved to cosine {cosine:.2f}"
+    return [Finding("model", False, text, "diarist reembed")]
+
+
+def _page(diary: Diary, store: DiaryStore, embedder: Embedder) -> list[Finding]:  # noqa: ARG001
+    tokens, budget = diary.page.tokens, diary.page.budget
+    text = f"{tokens:,} of {budget:,} tokens"
+    return [
+        Finding("page", tokens <= budget, text, "" if tokens <= budget else "shorten it: diarist page OWNER --edit")
+    ]
