@@ -464,13 +464,13 @@ class Diary:
             return False
         if self._store.setting(f"drifted {embedder.id}"):
             return True
-        checked_at, drifted = self._store.setting("model checked at"), False
+        checked_at, drifted = self._store.setting("model checked at") or self._store.setting("born"), False
+        if not isinstance(checked_at, str) or now - datetime.fromisoformat(checked_at) < timedelta(days=1):
+            return False
         with suppress(StoreError, EmbedderError):
-            if isinstance(checked_at, str) and now - datetime.fromisoformat(checked_at) < timedelta(days=1):
-                return False
-            if checked_at is not None and self._store.setting(f"canary {embedder.id}") is None:
+            if self._store.setting(f"canary {embedder.id}") is None:
                 self._store.set_setting(f"canary {embedder.id}", self._canary().astype("<f2").tobytes())
-            elif checked_at is not None and (drifted := self.drift() is not None):
+            elif drifted := self.drift() is not None:
                 self._store.set_setting(f"drifted {embedder.id}", 1)
             self._store.set_setting("model checked at", now.isoformat())
         return drifted

@@ -43,12 +43,8 @@ def _files(diary: Diary, store: DiaryStore, embedder: Embedder) -> list[Finding]
 def _erasures(diary: Diary, store: DiaryStore, embedder: Embedder) -> list[Finding]:  # noqa: ARG001
     if store.settled():
         return [Finding("erasures", True, "everything that was erased is gone from the files")]
-    advice = "end the process that still reads this diary, then run this again"
-    return [
-        Finding(
-            "erasures", False, "the log still holds what was erased: another process reads the state before", advice
-        )
-    ]
+    text = "the log still holds what was erased: another process reads the state before"
+    return [Finding("erasures", False, text, "end the process that still reads this diary, then run this again")]
 
 
 def _vectors(diary: Diary, store: DiaryStore, embedder: Embedder) -> list[Finding]:  # noqa: ARG001
@@ -76,7 +72,5 @@ def _model(diary: Diary, store: DiaryStore, embedder: Embedder) -> list[Finding]
 
 def _page(diary: Diary, store: DiaryStore, embedder: Embedder) -> list[Finding]:  # noqa: ARG001
     tokens, budget = diary.page.tokens, diary.page.budget
-    text = f"{tokens:,} of {budget:,} tokens"
-    return [
-        Finding("page", tokens <= budget, text, "" if tokens <= budget else "shorten it: diarist page OWNER --edit")
-    ]
+    advice = "" if tokens <= budget else "shorten it: diarist page OWNER --edit"
+    return [Finding("page", not advice, f"{tokens:,} of {budget:,} tokens", advice)]

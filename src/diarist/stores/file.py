@@ -200,11 +200,8 @@ def inspect(db: apsw.Connection, path: Path) -> list[tuple[str, str, str]]:
     problems = [str(found[0]) for found in rows(db, "PRAGMA integrity_check")]
     whole = problems == ["ok"]
     size, free = path.stat().st_size, shutil.disk_usage(path.parent).free
-    wide = [
-        each.name
-        for each in (path.parent, *path.parent.iterdir())
-        if os.name == "posix" and each.stat().st_mode & 0o077
-    ]
+    files = (path.parent, *path.parent.iterdir()) if os.name == "posix" else ()
+    wide = [each.name for each in files if each.stat().st_mode & 0o077]
     return [
         ("file", f"{path} ({size / 2**20:.1f} MB)", ""),
         ("integrity", "every page is sound" if whole else "; ".join(problems[:5]), "" if whole else "restore a backup"),
@@ -214,11 +211,7 @@ def inspect(db: apsw.Connection, path: Path) -> list[tuple[str, str, str]]:
             f"others can read {', '.join(sorted(wide))}" if wide else "only this user can read it",
             f"chmod -R go= {path.parent}" if wide else "",
         ),
-        (
-            "free space",
-            f"{free / 2**30:.1f} GB",
-            "" if free > 2 * size else "free some: less is left than the diary's size",
-        ),
+        ("free space", f"{free / 2**30:.1f} GB", "" if free > 2 * size else "free some: it has little room to grow"),
     ]
 
 

@@ -470,6 +470,8 @@ class FolderDiary:
         return seq
 
     def _insert(self, db: apsw.Connection, draft: Draft, created: str, order_at: str, id: str | None = None) -> int:
+        if _last_line(db) == 0:
+            set_settings(db, born=created)
         seq = self._log(db, draft.created_at, "remembered", None)
         pending = draft.vectors is None
         row_of = {
