@@ -36,6 +36,7 @@ Where = Literal["notes", "sessions", "all"]
 When = datetime | str
 _BATCH = 64  # notes embedded between two writes of vectors
 _CANARY = "A canary sang in the kitchen on the first morning of May."
+_ASK_MODEL_EVERY = timedelta(days=7)
 _SAME_MODEL = 0.99  # cosine: rounding and batching move a vector less than this, another model more
 _CATCH_UP = 0.2  # seconds that a remember or recall may spend on vectors still owed
 
@@ -457,15 +458,15 @@ class Diary:
         return vectors[0][0]
 
     def _drifted(self) -> bool:
-        """Whether another model answers under the embedder's name. Looked into once a day, with one more embedding;
-        an embedder that is part of an installed package says `fixed` and is not asked."""
+        """Whether another model answers under the embedder's name. Looked into once a week, with one more embedding,
+        where the embedder says that it may happen (`drifts`): a server can be given another model, a package cannot."""
         embedder, now = self._memory.embedder, self._memory.now()
-        if getattr(embedder, "fixed", False):
+        if not getattr(embedder, "drifts", False):
             return False
         if self._store.setting(f"drifted {embedder.id}"):
             return True
         checked_at, drifted = self._store.setting("model checked at") or self._store.setting("born"), False
-        if not isinstance(checked_at, str) or now - datetime.fromisoformat(checked_at) < timedelta(days=1):
+        if not isinstance(checked_at, str) or now - datetime.fromisoformat(checked_at) < _ASK_MODEL_EVERY:
             return False
         with suppress(StoreError, EmbedderError):
             if self._store.setting(f"canary {embedder.id}") is None:

@@ -26,7 +26,8 @@ class Embedder(Protocol):
     are embedded in overlapping windows. Without it a text is never split.
     `background: tuple[float, float]`, mean and standard deviation of the cosine between a question and a note
     that does not answer it: the scale on which a cosine means something.
-    `fixed: bool`, True where the id alone pins the model, so that another can never answer under it.
+    `drifts: bool`, True where another model may one day answer under the same id, as behind a server: it is then
+    asked once a week for a text whose vector is known.
     `reads: Mapping[str, slice]`, ids of other embedders whose stored vectors this one can use, and which part of them.
 
     An `EmbedderError` raised by `embed_notes` may carry the vectors that did arrive: see `partial` and `arrived`.

@@ -50,7 +50,6 @@ class Use:
     id = USE_ID
     dim = _USE_DIM
     window = 480
-    fixed = True
     background = (0.07, 0.06)
     # Where only USE installs, a diary written with the pair is still found by meaning: its last 512 are USE's.
     reads = {PAIR_ID: slice(_E5_DIM, _E5_DIM + _USE_DIM)}  # noqa: RUF012 (a constant; pyright checks the type)
@@ -72,7 +71,6 @@ class E5:
     id = E5_ID
     dim = _E5_DIM
     window = 480
-    fixed = True
     background = (0.10, 0.08)
 
     def embed_notes(self, texts: list[str], /) -> NDArray[np.float32]:
@@ -90,7 +88,6 @@ class Pair:
     id = PAIR_ID
     dim = _E5_DIM + _USE_DIM
     window = 480
-    fixed = True
     background = (0.10, 0.07)
 
     def __init__(self) -> None:

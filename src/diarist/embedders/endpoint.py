@@ -93,6 +93,8 @@ class Endpoint:
     Raises `ValueError` for an address that is not http(s), holds a password, or is link-local (cloud metadata).
     """
 
+    drifts = True
+
     def __init__(
         self,
         model: str,
