@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .diary import Diary as Diary
+    from .doctor import Finding as Finding
     from .embedders import Embedder as Embedder
+    from .erasure import ErasureReport as ErasureReport
     from .errors import DiaristError as DiaristError
     from .errors import EmbedderError as EmbedderError
     from .errors import EndpointError as EndpointError
@@ -30,13 +32,17 @@ if TYPE_CHECKING:
     from .note import Note as Note
     from .note import Part as Part
     from .note import Recall as Recall
+    from .page import Page as Page
 
 _HOME = {
     "Diary": "diary",
     "Embedder": "embedders",
+    "ErasureReport": "erasure",
+    "Finding": "doctor",
     "Hit": "note",
     "Memory": "memory",
     "Note": "note",
+    "Page": "page",
     "Part": "note",
     "Recall": "note",
 } | dict.fromkeys(

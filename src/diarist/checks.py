@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import unicodedata
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -15,7 +17,7 @@ LONGEST_QUESTION = 32_000
 LONGEST_OWNER = 1_024
 MOST_HITS = 1_000
 MOST_TAGS = 64
-_SHORT = 256  # a tag, a key; a source may be four times that
+_SHORT = 256  # a tag, a key, a source
 
 
 def checked_text(text: object, what: str, longest: int) -> str:
@@ -29,7 +31,9 @@ def checked_text(text: object, what: str, longest: int) -> str:
     if "\0" in text:
         raise ValueError(f"{what} holds a NUL character at {text.index(chr(0))}; take it out")
     if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
-        raise ValueError(f"{what} holds half a character (a lone surrogate), often a cut emoji; pass whole text")
+        raise ValueError(
+            f"{what} holds half a character (a lone surrogate): a cut emoji or another encoding; pass whole text"
+        )
     if not any(_visible(char) for char in text):
         raise ValueError(f"{what} is blank; give it some text")
     return text
@@ -37,6 +41,18 @@ def checked_text(text: object, what: str, longest: int) -> str:
 
 def _visible(char: str) -> bool:
     return char.isalnum() or (not char.isspace() and unicodedata.category(char) not in {"Cc", "Cf"})
+
+
+def checked_place(place: str) -> None:
+    """A folder of this machine. What belongs to another system would become a file name with odd letters in it."""
+    if not place.strip() or "\0" in place:
+        raise ValueError(f"the memory's path {place!r} names no folder; give one, such as 'memory'")
+    if "://" in place or place.startswith(("file:", ":memory:")):
+        raise ValueError(f"the memory {place!r} is no folder; this version keeps memories in folders: give a path")
+    if os.name != "nt" and (re.match(r"[A-Za-z]:[\\/]", place) or place.startswith("\\\\")):
+        raise ValueError(
+            f"the memory {place!r} is a Windows path, and this is not Windows; give a path of this machine"
+        )
 
 
 def checked_owner(owner: object) -> str:

@@ -128,7 +128,7 @@ class Diary:
         the vectors are then made by later calls. If the embedder fails the notes stay, marked `pending`.
         Raises as `remember` does, naming the position of a bad one; nothing is then saved.
         """
-        if isinstance(notes, str | Mapping):
+        if isinstance(notes, str | Mapping) or not isinstance(notes, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError("remember_many takes a list of notes; for a single one use remember")
         drafts = [self._numbered_draft(number, each) for number, each in enumerate(notes)]
         if not drafts:
@@ -167,10 +167,10 @@ class Diary:
     ) -> Recall:
         """The notes that answer a question best, each with a score from 0 to 1 and why, and a verdict on the whole.
 
-        `since` (inclusive) and `before` (exclusive) bound the note's date; `as_of` asks what held at a moment;
-        `now` stands in for the clock. `min_score` (inclusive) drops weaker hits; nothing else does. Replaced and
-        expired notes are left out unless `include_replaced` or `as_of` asks for them. With the embedder down the
-        answer goes by words alone and says so in `notices`. An empty diary asks no embedder.
+        `since` (inclusive) and `before` (exclusive) bound the note's date; `as_of` asks what held at a moment; `now`
+        stands in for the clock. `limit` is at most 1,000. `min_score` (inclusive) drops weaker hits; nothing else does.
+        Replaced and expired notes are left out unless `include_replaced` or `as_of` asks for them. With the embedder
+        down the answer goes by words alone and says so in `notices`. An empty diary asks no embedder.
         """
         asked, cut = checks.checked_question(question)
         if where not in ("notes", "sessions", "all"):
@@ -264,6 +264,8 @@ class Diary:
         The report names where was looked and what is left, such as a page on which the same text was written. It is
         `pending` while another process still reads the state before. NotFound if an id is unknown.
         """
+        if not isinstance(id, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"forget takes an id or a list of ids, not {type(id).__name__}")
         ids = [_checked_id(each) for each in dict.fromkeys([id] if isinstance(id, str) else id)]
         return self._erase(ids) if ids else ErasureReport(self._memory.now(), 0, 0, (), (), False)
 
@@ -273,6 +275,9 @@ class Diary:
         self._store.forget(ids, at)
         pending = not self._store.settled()
         looked, residue = self._store.residue(texts, ())
+        page = analysis.fold(self._store.page())
+        if "page.md" not in residue and any(analysis.fold(text) in page for text in texts):
+            residue.append("page.md")  # a person may have written it with other spaces or capitals
         return ErasureReport(at, len(ids), 0, tuple(looked), () if pending else tuple(residue), pending)
 
     @property
@@ -318,10 +323,11 @@ class Diary:
         `forgotten_too`. The page is taken if there is none yet. Another owner's export is refused unless `rename`.
         ValueError or TypeError, with the position, for anything no export writes; nothing is then kept.
         """
-        if exported.get("diarist") != portable.FORM or not isinstance(exported.get("notes"), list):
-            raise ValueError(
-                f"this is no diary that diarist exported (form {exported.get('diarist')!r}, not {portable.FORM})"
-            )
+        if not isinstance(exported, Mapping) or not isinstance(exported.get("notes"), list):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError("load takes what export gave, a dict with a list of notes")
+        if exported.get("diarist") != portable.FORM:
+            found = exported.get("diarist")
+            raise ValueError(f"this is no diary that diarist exported (form {found!r}, not {portable.FORM})")
         if exported.get("owner") != self.owner and not rename:
             raise ValueError(
                 f"this is the diary of {exported.get('owner')!r}, not of {self.owner!r}; rename=True takes it over"
@@ -329,13 +335,14 @@ class Diary:
         forgotten = set[str]() if forgotten_too else self._store.forgotten()
         every = [portable.as_stored(each, self.owner, number) for number, each in enumerate(exported["notes"])]
         kept = [(stored, self.draft_of(stored)) for stored in every if stored.note.id not in forgotten]
-        if zone := checks.checked_zone(exported.get("timezone")):
-            self._store.set_setting("timezone", zone.key)
-        if (days := checks.checked_days(exported.get("retention_days"))) is not None:
-            self._store.set_setting("retention_days", days)
+        zone, days = checks.checked_zone(exported.get("timezone")), checks.checked_days(exported.get("retention_days"))
         if exported.get("page") and not self._store.page():
-            self.page.write(exported["page"])
+            self.page.write(exported["page"])  # first: it is the one thing that may not fit
         new = self._store.load(kept) if kept else 0
+        if zone:
+            self._store.set_setting("timezone", zone.key)
+        if days is not None:
+            self._store.set_setting("retention_days", days)
         if new:
             self._catch_up(None, lambda made: progress(min(made, new), new) if progress else None)
         return new
@@ -410,7 +417,7 @@ class Diary:
             origin=note.origin,
             tags=note.tags,
         )
-        return replace(draft, created_at=note.created_at, session=note.session)
+        return replace(draft, created_at=stored.first_at, session=note.session)
 
     def _numbered_draft(self, number: int, each: str | Mapping[str, Any]) -> Draft:
         try:
@@ -486,7 +493,10 @@ class Diary:
                 f" until `diarist reembed` has made them anew with {self._memory.embedder.id}"
             )
         if pending := store.counts().pending:
-            yield f"{pending} notes await their vectors and are found by their words only"
+            notes = (
+                "1 note awaits its vector and is" if pending == 1 else f"{pending} notes await their vectors and are"
+            )
+            yield f"{notes} found by words only"
 
     def _retire(self) -> None:
         """Erases what the retention time has passed for, at most once an hour."""

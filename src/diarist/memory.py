@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from .checks import checked_days, checked_list, checked_owner, checked_zone
+from .checks import checked_days, checked_list, checked_owner, checked_place, checked_zone
 from .diary import Diary
 from .embedders import Embedder, open_embedder
 from .erasure import ErasureReport
@@ -49,8 +49,9 @@ class Memory:
         place = os.fspath(path)
         if not isinstance(place, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"the memory's path must be text or a Path, not {type(path).__name__}")
-        if not place.strip() or "\0" in place:
-            raise ValueError(f"the memory's path {place!r} names no folder; give one, such as 'memory'")
+        checked_place(place)
+        if not isinstance(busy_timeout, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"busy_timeout must be a number of seconds, not {type(busy_timeout).__name__}")
         if not 0 <= busy_timeout < float("inf"):
             raise ValueError(f"busy_timeout must be a number of seconds, not {busy_timeout!r}")
         self._store = open_store(place, busy_timeout=busy_timeout)
@@ -83,21 +84,26 @@ class Memory:
         report = self._store.erase(checked_owner(owner), self.now())
         with self._mutex:
             self._vectors.pop(owner, None)
+        assert report is not None
         return report
 
     def merge(self, source: str, into: str) -> int:
         """Makes two owners one, such as a guest who became a customer: every note of `source` is kept in the diary of
         `into` under its id, the page is joined, and `source` is erased. Returns how many notes moved.
 
-        PageFull if the two pages together do not fit; nothing then changes. If it is interrupted, call it again.
+        PageFull if the two pages together do not fit; nothing then changes. If it is interrupted, call it again. What
+        somebody writes to `source` meanwhile moves too.
         """
         old, new = self.diary(source), self.diary(into)
         if old.owner == new.owner:
             raise ValueError(f"{source!r} cannot be merged into itself")
-        new.page.join(old.page.read())
-        moved = new.load(old.export() | {"page": "", "timezone": None, "retention_days": None}, rename=True)
-        self.erase(source)
-        return moved
+        store, moved = self._store.diary(old.owner), 0
+        while True:
+            position = store.position()
+            new.page.join(old.page.read())
+            moved += new.load(old.export() | {"page": "", "timezone": None, "retention_days": None}, rename=True)
+            if self._store.erase(old.owner, self.now(), unchanged_since=position) is not None:
+                return moved
 
     def backup(self, to: str | os.PathLike[str]) -> list[str]:
         """Copies the whole memory to a new folder while others go on writing; returns the owners. It holds every note
@@ -107,8 +113,10 @@ class Memory:
     def restore(self, backup: str | os.PathLike[str], *, overwrite: bool = False) -> dict[str, int]:
         """Brings the diaries of a backup back; returns for each owner how many later deletions were applied again.
 
-        An owner who is here already is refused unless `overwrite`. Whatever was forgotten, corrected or erased since
-        the backup stays so. StoreError if it is no backup, or would overwrite; nothing then changes.
+        An owner who is here already is refused unless `overwrite`; with it their diary is put back as it was then, and
+        notes remembered since are gone. What was forgotten, corrected by `edit` or erased since stays so all the same,
+        and a page that is here stays. All diaries are made ready before the first is put in place.
+        StoreError if it is no backup, or would overwrite; nothing then changes.
         """
         back = self._store.restore(
             Path(backup), overwrite=overwrite, draft_of=lambda stored: self.diary(stored.note.owner).draft_of(stored)
@@ -144,6 +152,8 @@ class Memory:
     def now(self) -> datetime:
         """The clock's time in UTC."""
         moment = self._clock()
+        if not isinstance(moment, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"the memory's clock gave {moment!r}, not a datetime; return datetime.now(UTC)")
         if moment.utcoffset() is None:
             raise ValueError(f"the memory's clock gave {moment!r}, which has no UTC offset; return datetime.now(UTC)")
         return moment.astimezone(UTC)

@@ -6,6 +6,7 @@ a copy that was read before.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from . import analysis, checks
@@ -48,7 +49,7 @@ class Page:
             ended = text if not text or text.endswith("\n") else text + "\n"
             return self._fitting(ended + line + "\n", "The note was not added")
 
-        self._seen = self._store.change_page(appended)
+        self._change(appended)
 
     def join(self, text: str) -> None:
         """Appends the lines of another page that this one does not have yet. PageFull if they do not fit."""
@@ -59,15 +60,15 @@ class Page:
             return self._fitting("\n".join([*lines, *more]) + "\n", "Nothing was joined") if more else now
 
         if text.strip():
-            self._seen = self._store.change_page(joined)
+            self._change(joined)
 
     def write(self, text: str) -> None:
         """Puts `text` in the place of the whole page; "" empties it. PageFull if it does not fit.
 
         StoreError if somebody changed the page since this object last read it: read it again and join the two.
         """
-        if text:
-            checks.checked_text(text, "the page", checks.LONGEST_TEXT)
+        if text != "":
+            text = checks.checked_text(text, "the page", checks.LONGEST_TEXT).replace("\r\n", "\n").replace("\r", "\n")
         self._fitting(text, "The page was left as it was")
 
         def swapped(now: str) -> str:
@@ -85,6 +86,19 @@ class Page:
         also where a person made it longer than the budget: nothing is cut."""
         text = self._store.page()
         return page_block(text, self._store.secret) if text.strip() else ""
+
+    def _change(self, change: Callable[[str], str]) -> None:
+        """Changes whatever is there. What somebody else wrote meanwhile stays unseen to this object's reader."""
+        before = ""
+
+        def noted(now: str) -> str:
+            nonlocal before
+            before = now
+            return change(now)
+
+        after = self._store.change_page(noted)
+        if self._seen == before:
+            self._seen = after
 
     def _fitting(self, text: str, outcome: str) -> str:
         tokens = analysis.estimate_tokens(text)

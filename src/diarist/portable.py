@@ -1,7 +1,8 @@
 """A diary as plain data: `export` and `load`, and the JSON diaries of the programs that came before.
 
 The form (version 1) is a dict that `json` can write: owner, time zone, page, and one dict a note with every field that
-`Note` has, and `replaced_at`, `order_at` and `keys`, which only the store knows. No vectors: they are made again.
+`Note` has, and `first_at`, `replaced_at`, `order_at` and `keys`, which only the store knows. No vectors: they are made
+again.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ def as_data(stored: Stored) -> dict[str, Any]:
     for name in _TIMES:
         data[name] = data[name] and data[name].isoformat()
     data |= {"tags": list(note.tags), "replaces": list(note.replaces)}
+    data["first_at"] = stored.first_at.isoformat()
     data["replaced_at"] = stored.replaced_at and stored.replaced_at.isoformat()
     return data | {"order_at": stored.order_at.isoformat(), "keys": list(stored.keys)}
 
@@ -38,7 +40,7 @@ def as_stored(data: object, owner: str, number: int) -> Stored:
         raise TypeError(f"{where} is a {type(data).__name__}, not a dict")
     held = cast("Mapping[str, Any]", data)
     try:
-        unknown = set(held) - {*_KEPT, "replaced_at", "order_at", "keys"}
+        unknown = set(held) - {*_KEPT, "first_at", "replaced_at", "order_at", "keys"}
         if unknown:
             raise ValueError(f"has unknown fields {sorted(unknown)}; a later version of diarist may have written it")
         created = checks.checked_time(held["created_at"], "created_at")
@@ -55,14 +57,15 @@ def as_stored(data: object, owner: str, number: int) -> Stored:
             origin=checks.checked_origin(held.get("origin", "owner_said")),
             tags=checks.checked_list(held.get("tags"), "tags"),
             flagged=bool(held.get("flagged", False)),
-            session=held.get("session"),
+            session=checks.checked_short(held.get("session"), "session"),
             replaces=tuple(_id(each) for each in held.get("replaces") or ()),
             replaced_by=None if held.get("replaced_by") is None else _id(held["replaced_by"]),
-            times=max(1, int(held.get("times", 1))),
+            times=_times(held.get("times", 1)),
         )
         replaced_at = checks.checked_time(held.get("replaced_at"), "replaced_at")
         order_at = checks.checked_time(held.get("order_at"), "order_at") or note.dated
-        return Stored(note, replaced_at, order_at, checks.checked_list(held.get("keys"), "keys"))
+        first_at = checks.checked_time(held.get("first_at"), "first_at") or created
+        return Stored(note, first_at, replaced_at, order_at, checks.checked_list(held.get("keys"), "keys"))
     except KeyError as e:
         raise ValueError(f"{where} has no {e.args[0]}; nothing was loaded") from None
     except (ValueError, TypeError) as e:
@@ -73,7 +76,15 @@ def _id(value: object) -> str:
     """An id as this or any other program may have given it; it is only ever compared whole."""
     if not isinstance(value, str):
         raise TypeError(f"id must be text, not {type(value).__name__}")
+    if not value.isascii() or not value.isprintable() or len(value) > 256:
+        raise ValueError(f"id {value!a} is not printable ASCII of at most 256 characters")
     return checks.checked_text(value, "id", 256)
+
+
+def _times(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < 2**31:
+        raise ValueError(f"times must be a whole number from 1, not {value!r}")
+    return value
 
 
 def seed_notes(data: object) -> list[dict[str, str]] | None:

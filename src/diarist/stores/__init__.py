@@ -65,6 +65,7 @@ class Stored:
     """A note with what only its store knows of it."""
 
     note: Note
+    first_at: datetime
     replaced_at: datetime | None
     order_at: datetime
     keys: tuple[str, ...]
@@ -170,6 +171,10 @@ class DiaryStore(Protocol):
 
     def forgotten(self) -> set[str]:
         """Ids of all notes that were ever forgotten here."""
+        ...
+
+    def keep_forgotten(self, ids: Iterable[str], at: datetime) -> None:
+        """Adds ids that were forgotten in another copy of this diary."""
         ...
 
     def older(self, than: datetime) -> list[str]:
@@ -282,8 +287,9 @@ class Store(Protocol):
         """Brings a backup back, and applies again what was erased since; for each owner how many notes that were."""
         ...
 
-    def erase(self, owner: str, at: datetime) -> ErasureReport:
-        """Removes everything about an owner, the page too; an interrupted erasure is finished by whoever comes next."""
+    def erase(self, owner: str, at: datetime, unchanged_since: int | None = None) -> ErasureReport | None:
+        """Removes everything about an owner, the page too; an interrupted erasure is finished by whoever comes next.
+        With `unchanged_since` only if the diary is still at that position, else None and nothing is removed."""
         ...
 
     def close(self) -> None: ...
@@ -291,8 +297,6 @@ class Store(Protocol):
 
 def open_store(place: str | Path, *, busy_timeout: float) -> Store:
     """The store that a path names. Nothing is read or created yet."""
-    if "://" in str(place):
-        raise ValueError(f"the memory {str(place)!r} is a URL; this version keeps memories in folders: give a path")
     from .folder import FolderStore
 
     return FolderStore(Path(place), busy_timeout=busy_timeout)

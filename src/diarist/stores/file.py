@@ -43,7 +43,7 @@ def make_folder(root: Path, folder: Path) -> None:
         missing = [each for each in (root, *root.parents) if not each.exists()]
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for each in missing:
-            _sync_folder(each.parent)
+            sync_folder(each.parent)
         refuse_link(folder / NAME)
         folder.mkdir(mode=0o700, exist_ok=True)
     except FileExistsError as e:
@@ -78,8 +78,8 @@ def create(path: Path, owner: str) -> None:
     finally:
         db.close()
     os.replace(building, path)
-    _sync_folder(path.parent)
-    _sync_folder(path.parent.parent)
+    sync_folder(path.parent)
+    sync_folder(path.parent.parent)
 
 
 def refuse_link(path: Path) -> None:
@@ -222,7 +222,7 @@ def is_diary(folder: Path) -> bool:
 def mark_erasing(folder: Path) -> None:
     """The point of no return of an erasure, on the disk before the first file goes."""
     os.close(os.open(folder / _ERASING, os.O_CREAT | os.O_WRONLY, 0o600))
-    _sync_folder(folder)
+    sync_folder(folder)
 
 
 def is_erasing(folder: Path) -> bool:
@@ -241,7 +241,7 @@ def finish_erasing(folder: Path) -> bool:
         folder.rmdir()
     except OSError:
         return not folder.exists()
-    _sync_folder(folder.parent)
+    sync_folder(folder.parent)
     return True
 
 
@@ -305,16 +305,19 @@ def write_text(path: Path, text: str) -> None:
     else:
         building = path.with_name(path.name + ".new")
         building.unlink(missing_ok=True)
-        fd = os.open(building, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        with os.fdopen(fd, "w", encoding="utf-8", newline="\n") as out:
-            out.write(text)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(building, path)
-    _sync_folder(path.parent)
+        try:
+            fd = os.open(building, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            with os.fdopen(fd, "w", encoding="utf-8", newline="\n") as out:
+                out.write(text)
+                out.flush()
+                os.fsync(out.fileno())
+            os.replace(building, path)
+        finally:
+            building.unlink(missing_ok=True)
+    sync_folder(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Makes a rename durable; Windows has no such call and needs none."""
     if os.name == "posix":
         fd = os.open(folder, os.O_RDONLY)

@@ -13,7 +13,7 @@ import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -23,7 +23,7 @@ from weakref import WeakValueDictionary
 import apsw
 
 from ..erasure import ErasureReport
-from ..errors import NotFound, StoreBusy, StoreCorrupt, StoreError
+from ..errors import NotFound, SchemaTooNew, StoreBusy, StoreCorrupt, StoreError
 from ..forks import renew_after_fork
 from ..note import Note
 from . import Counts, Draft, Entry, Filter, Posting, Stored, file, ledger, migrate
@@ -93,14 +93,23 @@ class FolderStore:
 
         return restore(self, backup, overwrite=overwrite, draft_of=draft_of)
 
-    def erase(self, owner: str, at: datetime) -> ErasureReport:
+    def erase(self, owner: str, at: datetime, unchanged_since: int | None = None) -> ErasureReport | None:
+        from .backup import clear_stage
+
         diary = self.diary(owner)
-        notes = diary.counts().notes
-        pending = not diary.erase()
-        if notes:
+        notes = 0
+        with suppress(StoreCorrupt, SchemaTooNew):  # what cannot be read can be erased
+            notes = diary.counts().notes
+
+        def enter() -> None:
             ledger.enter(self._root, owner, at, notes)
+
+        removed = diary.erase(unchanged_since, before=enter)
+        if removed is None:
+            return None
+        clear_stage(self)
         looked, residue = file.residue(self._root / folder_name(owner), [], [])
-        return ErasureReport(at, notes, 0, tuple(looked) or ("the owner's folder: gone",), tuple(residue), pending)
+        return ErasureReport(at, notes, 0, tuple(looked) or ("the owner's folder: gone",), tuple(residue), not removed)
 
     def close(self) -> None:
         with self._mutex:
@@ -241,17 +250,42 @@ class FolderDiary:
                     add_to_settings(db, pending=-int(found[0]))
                     self._log(db, at, "embedded", seq)
 
-    def erase(self) -> bool:
+    def erase(self, unchanged_since: int | None = None, *, before: Callable[[], None] = lambda: None) -> bool | None:
         """Removes the folder. From the moment the mark is written the diary is empty for everyone; whoever comes next
-        finishes what a crash interrupted. False if a file could not be removed yet."""
+        finishes what a crash interrupted. False if a file could not be removed yet, None if the diary was written to
+        after `unchanged_since`. `before` is called first, in the lock, if there is anything to remove."""
         if not self._folder.is_dir():
             return True
-        with file.told(self._path, writing=True), self._lock.held(self._timeout), self._guard:
+        file.refuse_link(self._path)
+        with file.told(self._path, writing=True), self._held(), self._guard:
+            if unchanged_since is not None:
+                db = self._connect()
+                if db is not None and _last_line(db) != unchanged_since:
+                    return None
             if self._connection is not None and not self._inherited():
                 self._connection.close()
             self._connection, self._identity = None, None
+            before()
             file.mark_erasing(self._folder)
             return file.finish_erasing(self._folder)
+
+    def put_in_place(self, copy: Path) -> None:
+        """Puts a diary file that was made ready elsewhere in the place of this one, and its page if there is none."""
+        with file.told(self._path, writing=True), self._held(), self._guard:
+            db = self._connect()
+            if db is not None:
+                db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                if not self._inherited():
+                    db.close()
+            self._connection, self._identity = None, None
+            # Nothing is in the log any more. Another process that has the old file open keeps to its own copies of
+            # these two, and opens the new file at its next call.
+            for end in ("-wal", "-shm"):
+                Path(f"{self._path}{end}").unlink(missing_ok=True)
+            os.replace(copy / file.NAME, self._path)
+            if not self._page.exists():
+                file.write_text(self._page, file.read_text(copy / file.PAGE))
+            file.sync_folder(self._folder)
 
     # -- reading -------------------------------------------------------------------------------------------------
 
@@ -368,6 +402,12 @@ class FolderDiary:
             sql = "SELECT note FROM history WHERE note IS NOT NULL"
             return set() if db is None else {found[0] for found in rows(db, sql)}
 
+    def keep_forgotten(self, ids: Iterable[str], at: datetime) -> None:
+        known = self.forgotten()
+        with self._writing() as db:
+            for id in sorted(set(ids) - known):
+                self._log(db, at, "forgotten", 0, id)
+
     def older(self, than: datetime) -> list[str]:
         with self._reading() as db:
             sql = "SELECT id FROM notes WHERE owner = ? AND created_at < ? ORDER BY seq"
@@ -380,7 +420,7 @@ class FolderDiary:
         with self._reading() as db:
             found = [] if db is None else list(rows(db, sql, (self._owner,)))
         entries = [(json.loads(each[0]), self._readable(each[1:])) for each in found]
-        return [Stored(entry.note, entry.replaced_at, entry.order[0], tuple(keys)) for keys, entry in entries]
+        return [Stored(e.note, e.first_at, e.replaced_at, e.order[0], tuple(keys)) for keys, e in entries]
 
     def load(self, notes: Sequence[tuple[Stored, Draft]]) -> int:
         from . import word_index
@@ -392,10 +432,17 @@ class FolderDiary:
                 if row(db, "SELECT 1 FROM notes WHERE id = ? AND owner = ?", (note.id, self._owner)) is not None:
                     continue
                 seq = self._insert(db, draft, as_text(note.created_at) or "", as_text(stored.order_at) or "", note.id)
-                values = (note.times, note.replaced_by, as_text(stored.replaced_at), json.dumps(note.replaces))
+                replaced_at = as_text(stored.replaced_at)
+                values = (
+                    as_text(note.created_at),
+                    note.times,
+                    note.replaced_by,
+                    replaced_at,
+                    json.dumps(note.replaces),
+                )
                 run(
                     db,
-                    "UPDATE notes SET times = ?, replaced_by = ?, replaced_at = ?, replaces = ?"
+                    "UPDATE notes SET created_at = ?, times = ?, replaced_by = ?, replaced_at = ?, replaces = ?"
                     " WHERE seq = ? AND owner = ?",
                     (*values, seq, self._owner),
                 )
@@ -441,8 +488,7 @@ class FolderDiary:
             return file.read_text(self._page)
 
     def change_page(self, change: Callable[[str], str]) -> str:
-        file.make_folder(self._root, self._folder)
-        with file.told(self._page, writing=True), self._lock.held(self._timeout):
+        with file.told(self._page, writing=True), self._held():
             if not self._path.exists():  # the diary's own secret closes the block in which the page is shown
                 file.create(self._path, self._owner)
             old = file.read_text(self._page)
@@ -640,8 +686,7 @@ class FolderDiary:
     @contextmanager
     def _writing(self) -> Generator[apsw.Connection]:
         """One transaction, under the lock file; rolled back as a whole if anything in it fails."""
-        file.make_folder(self._root, self._folder)
-        with file.told(self._path, writing=True), self._lock.held(self._timeout), self._guard:
+        with file.told(self._path, writing=True), self._held(), self._guard:
             if file.is_erasing(self._folder) and not file.finish_erasing(self._folder):
                 raise StoreError(f"{self._folder}: is being erased, but another program keeps one of its files open")
             file.make_folder(self._root, self._folder)
@@ -667,6 +712,20 @@ class FolderDiary:
                     self._settle(db)  # begun by a call that was interrupted, or held up by a reader
                 else:
                     file.checkpoint(db, self._path)
+
+    @contextmanager
+    def _held(self) -> Generator[None]:
+        """The lock file, in a folder that is made if it is missing: again, if it was erased while we waited."""
+        with ExitStack() as stack:
+            for attempt in range(8):
+                file.make_folder(self._root, self._folder)
+                try:
+                    stack.enter_context(self._lock.held(self._timeout))
+                    break
+                except FileNotFoundError:
+                    if attempt == 7:
+                        raise
+            yield
 
     def _update(self, db: apsw.Connection) -> None:
         """Brings the file to this version's schema. Hold the lock."""

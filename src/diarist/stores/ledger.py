@@ -10,12 +10,23 @@ import hmac
 import json
 import os
 import secrets
+from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 
 _LEDGER = "erased.jsonl"
 _KEY = "erased.key"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far a memory's ledger had come at some moment."""
+
+    at: datetime
+    ledger: str
+    """Tells one memory's ledger from another's."""
+    lines: int
 
 
 def enter(root: Path, owner: str, at: datetime, notes: int) -> None:
@@ -27,29 +38,51 @@ def enter(root: Path, owner: str, at: datetime, notes: int) -> None:
         os.fsync(out.fileno())
 
 
-def erased_at(root: Path, owner: str) -> datetime | None:
-    """When the owner was last erased from this memory."""
+def mark(root: Path, at: datetime) -> Mark:
+    return Mark(at, _sign(_key(root), ""), len(_lines(root)))
+
+
+def erased_since(root: Path, owner: str, then: Mark) -> bool:
+    """Whether the owner was erased from this memory after the mark: by the ledger's own order where the mark is of
+    this ledger, whatever the clock said; by time where it is of another."""
+    if not (root / _KEY).exists():
+        return False
+    key, lines = _key(root), _lines(root)
+    own = then.ledger == _sign(key, "")
+    return any(
+        each["owner"] == _sign(key, owner)
+        and (number >= then.lines if own else datetime.fromisoformat(each["at"]) >= then.at)
+        for number, each in enumerate(lines)
+    )
+
+
+def _lines(root: Path) -> list[dict[str, str]]:
     try:
-        lines = (root / _LEDGER).read_text(encoding="utf-8").splitlines()
-        mine = _sign((root / _KEY).read_bytes(), owner)
+        return [json.loads(line) for line in (root / _LEDGER).read_text(encoding="utf-8").splitlines() if line.strip()]
     except FileNotFoundError:
-        return None
-    times = [datetime.fromisoformat(each["at"]) for each in map(json.loads, lines) if each["owner"] == mine]
-    return max(times, default=None)
+        return []
 
 
 def _key(root: Path) -> bytes:
     path = root / _KEY
-    try:
-        fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    except FileExistsError:
-        return path.read_bytes()
-    with os.fdopen(fd, "wb") as out:
-        key = secrets.token_bytes(32)
-        out.write(key)
-        out.flush()
-        os.fsync(out.fileno())
-    return key
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    building = path.with_name(f"{_KEY}.{secrets.token_hex(4)}")
+    if not path.exists():
+        fd = os.open(building, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        with os.fdopen(fd, "wb") as out:
+            out.write(secrets.token_bytes(32))
+            out.flush()
+            os.fsync(out.fileno())
+        try:
+            os.link(building, path)  # whole or not at all, and never over another's
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without links
+            if not path.exists():
+                os.replace(building, path)
+        finally:
+            building.unlink(missing_ok=True)
+    return path.read_bytes()
 
 
 def _sign(key: bytes, owner: str) -> str:
