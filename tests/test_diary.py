@@ -166,7 +166,7 @@ class TestRemember:
             raise apsw.FullError("database or disk is full")
 
         with monkeypatch.context() as broken:
-            broken.setattr(folder, "_put", full)
+            broken.setattr(folder, "put_vectors", full)
             with pytest.raises(StoreError, match="full"):
                 diary.remember("Moved to Porto.", replaces=[kept.id])
             with pytest.raises(StoreError, match="full"):

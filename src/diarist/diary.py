@@ -7,6 +7,7 @@ notes, note, edit, forget -> see, correct, erase
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -24,7 +25,8 @@ from .errors import EmbedderError, NotFound, StoreError
 from .note import Hit, Note, Origin, Recall
 from .page import Page
 from .scan import Nearest
-from .stores import DiaryStore, Draft, Filter, Stored
+from .session import Session, SessionInfo
+from .stores import DiaryStore, Draft, Filter, SessionRow, Shelf, Stored
 
 if TYPE_CHECKING:
     import numpy as np
@@ -178,9 +180,13 @@ class Diary:
         limit, floor = checks.checked_limit(limit), checks.checked_score(min_score)
         wanted = self._filter(since, before, as_of, now, tags, source, include_replaced)
         notices = [f"the question was cut at {checks.LONGEST_QUESTION:,} characters"] if cut else []
-        stores = [store for store in (self._store, *self._shared) if where != "sessions" and store.counts().notes]
+        shelves: list[Shelf] = []
+        for store in (self._store, *self._shared):
+            shelves += [store] if where != "sessions" else []
+            shelves += [store.messages] if where != "notes" else []
+        shelves = [shelf for shelf in shelves if shelf.counts().notes]
         hits: list[Hit] = []
-        if stores:
+        if shelves:
             vector, why_not = self._embed_question(asked)
             if vector is not None and self._drifted():
                 vector, why_not = None, "the model behind the embedder has changed; run `diarist reembed`"
@@ -188,12 +194,14 @@ class Diary:
                 notices.append(f"searched by words only: {why_not}")
             else:
                 self._catch_up(_CATCH_UP)
+                if where != "notes":
+                    self._catch_up(_CATCH_UP, shelf=self._store.messages)
             ready = _recall.question(asked, vector, self._memory.embedder)
-            for store in stores:
-                nearest = None if vector is None else self._memory.nearest(store)
-                notices += self._shortcomings(store, nearest)
-                hits += _recall.recall(store, nearest, ready, wanted, limit)
-            if len(stores) > 1:  # each score is of the note and the question alone, so they compare
+            for shelf in shelves:
+                nearest = None if vector is None else self._memory.nearest(shelf)
+                notices += self._shortcomings(shelf, nearest)
+                hits += _recall.recall(shelf, nearest, ready, wanted, limit)
+            if len(shelves) > 1:  # each score is of the note and the question alone, so they compare
                 hits = sorted(hits, key=lambda hit: (round(hit.score, 9), hit.note.dated), reverse=True)[:limit]
         self._retire()
         kept = tuple(hit for hit in hits if floor is None or hit.score >= floor)
@@ -307,6 +315,7 @@ class Diary:
             "retention_days": self._store.setting("retention_days"),
             "page": self._store.page(),
             "notes": [portable.as_data(stored) for stored in self._store.dump()],
+            "sessions": [self._session_data(each) for each in self._store.messages.sessions()],
         }
 
     def load(
@@ -339,6 +348,7 @@ class Diary:
         if exported.get("page") and not self._store.page():
             self.page.write(exported["page"])  # first: it is the one thing that may not fit
         new = self._store.load(kept) if kept else 0
+        self._load_sessions(exported.get("sessions") or [])
         if zone:
             self._store.set_setting("timezone", zone.key)
         if days is not None:
@@ -346,6 +356,26 @@ class Diary:
         if new:
             self._catch_up(None, lambda made: progress(min(made, new), new) if progress else None)
         return new
+
+    def _session_data(self, each: SessionRow) -> dict[str, Any]:
+        held, _ = self._store.messages.messages(each.id)
+        return {
+            "id": each.id,
+            "created_at": each.created_at.isoformat(),
+            "ended_at": each.ended_at and each.ended_at.isoformat(),
+            "expires_at": each.expires_at and each.expires_at.isoformat(),
+            "messages": [json.loads(message) for _, message in held],
+        }
+
+    def _load_sessions(self, exported: Sequence[Mapping[str, Any]]) -> None:
+        """Sessions that are not here yet; one that is stays as it is."""
+        known = {each.id for each in self._store.messages.sessions()}
+        for each in exported:
+            if each["id"] not in known and each.get("messages"):
+                session = self.session(each["id"], expires_at=each.get("expires_at"))
+                session.extend(each["messages"])
+                if each.get("ended_at"):
+                    session.end()
 
     def reembed(self, *, progress: Callable[[int, int], object] | None = None) -> int:
         """Makes the vectors that this memory's embedder cannot read anew, and those still owed; returns how many.
@@ -365,6 +395,30 @@ class Diary:
             why = self._embed(["still there?"])[1] or "some texts were refused"
             raise EmbedderError(f"{owed - done} of {owed} notes are still without vectors: {why}. Call reembed again")
         return done
+
+    # -- sessions ------------------------------------------------------------------------------------------------
+
+    def session(self, id: str, *, expires_at: When | None = None) -> Session:
+        """A session of this diary, new or taken up again; `id` is any text that may be an owner. `expires_at`, for a
+        new one: from then on it is erased at the next chance."""
+        checked = checks.checked_text(id, "the session's id", checks.LONGEST_OWNER)
+        until, messages = checks.checked_time(expires_at, "expires_at"), self._store.messages
+        return Session(messages, checked, self._memory.now, until, lambda: self._catch_up(None, shelf=messages))
+
+    def sessions(self) -> list[SessionInfo]:
+        """All sessions, the one written to last first."""
+        return [
+            SessionInfo(each.id, each.created_at, each.last_at, each.ended_at, each.expires_at, each.messages)
+            for each in self._store.messages.sessions()
+        ]
+
+    def forget_session(self, id: str) -> ErasureReport:
+        """Erases a session with all its messages. NotFound if there is none."""
+        at = self._memory.now()
+        texts = self._store.messages.forget(checks.checked_text(id, "the session's id", checks.LONGEST_OWNER), at)
+        pending = not self._store.settled()
+        looked, residue = self._store.residue(texts, ())
+        return ErasureReport(at, 0, len(texts), tuple(looked), () if pending else tuple(residue), pending)
 
     # -- the page ------------------------------------------------------------------------------------------------
 
@@ -483,7 +537,7 @@ class Diary:
             self._store.set_setting("model checked at", now.isoformat())
         return drifted
 
-    def _shortcomings(self, store: DiaryStore, nearest: Nearest | None) -> Iterable[str]:
+    def _shortcomings(self, store: Shelf, nearest: Nearest | None) -> Iterable[str]:
         """What the caller should know of notes that were looked for by their words only."""
         foreign = {} if nearest is None else nearest.foreign
         if foreign:
@@ -499,8 +553,13 @@ class Diary:
             yield f"{notes} found by words only"
 
     def _retire(self) -> None:
-        """Erases what the retention time has passed for, at most once an hour."""
+        """Erases what the retention time has passed for, and sessions that have expired, at most once an hour."""
         now = self._memory.now()
+        if self._memory.due(f"sessions of {self.owner}", now):
+            for each in self._store.messages.sessions():
+                if each.expires_at is not None and each.expires_at <= now:
+                    with suppress(StoreError, NotFound):
+                        self.forget_session(each.id)
         if self.retention_days is not None and self._memory.due(f"retention of {self.owner}", now):
             with suppress(StoreError):
                 self.expire()
@@ -534,15 +593,18 @@ class Diary:
         except Exception as e:
             return None, f"{type(e).__name__}: {e}"
 
-    def _catch_up(self, seconds: float | None, made: Callable[[int], object] | None = None) -> int:
+    def _catch_up(
+        self, seconds: float | None, made: Callable[[int], object] | None = None, shelf: Shelf | None = None
+    ) -> int:
         """Makes vectors that are still owed, for so long; returns how many notes were completed."""
+        shelf = shelf or self._store
         deadline = None if seconds is None else time.monotonic() + seconds
         after = done = 0
-        while waiting := self._store.pending(_BATCH if deadline is None else 8, after):
+        while waiting := shelf.pending(_BATCH if deadline is None else 8, after):
             vectors, why = self._embed([text for _, text in waiting])
             ready = [(seq, text, v) for (seq, text), v in zip(waiting, vectors, strict=True) if v is not None]
             try:
-                self._store.attach(self._memory.embedder.id, ready, self._memory.now())
+                shelf.attach(self._memory.embedder.id, ready, self._memory.now())
             except StoreError:
                 break  # the notes are there and stay owed: no reason to fail a call that did what was asked
             done, after = done + len(ready), waiting[-1][0]

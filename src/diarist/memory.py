@@ -17,7 +17,7 @@ from .embedders import Embedder, open_embedder
 from .erasure import ErasureReport
 from .forks import renew_after_fork
 from .scan import Nearest
-from .stores import DiaryStore, open_store
+from .stores import Shelf, open_store
 
 _VECTORS_HELD = 512 * 2**20  # bytes of vectors kept in memory over all diaries; the least recently used go first
 
@@ -59,7 +59,7 @@ class Memory:
         self._clock = clock
         self.retention_days = checked_days(retention_days)
         """Notes last said longer ago than this are erased; None keeps them for good."""
-        self._vectors: OrderedDict[str, Nearest] = OrderedDict()
+        self._vectors: OrderedDict[tuple[str, str], Nearest] = OrderedDict()
         self._done: dict[str, datetime] = {}
         self._mutex = threading.Lock()
         renew_after_fork(self, "_mutex", threading.Lock)
@@ -83,7 +83,8 @@ class Memory:
         was checked; the memory's ledger keeps that it happened, under a keyed hash of the owner."""
         report = self._store.erase(checked_owner(owner), self.now())
         with self._mutex:
-            self._vectors.pop(owner, None)
+            self._vectors.pop((owner, "note"), None)
+            self._vectors.pop((owner, "message"), None)
         assert report is not None
         return report
 
@@ -166,12 +167,12 @@ class Memory:
         self._done[chore] = now
         return True
 
-    def nearest(self, store: DiaryStore) -> Nearest:
+    def nearest(self, store: Shelf) -> Nearest:
         """A diary's vectors, in step with the store. Loaded on first use, let go when memory is needed."""
-        owner = store.owner
+        shelf = (store.owner, store.kind)
         with self._mutex:
-            found = self._vectors.pop(owner, None) or Nearest(store, self._embedder)
-            self._vectors[owner] = found
+            found = self._vectors.pop(shelf, None) or Nearest(store, self._embedder)
+            self._vectors[shelf] = found
         found.sync()
         with self._mutex:
             while len(self._vectors) > 1 and sum(each.nbytes for each in self._vectors.values()) > _VECTORS_HELD:

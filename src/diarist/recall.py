@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from . import analysis, calibration
 from .calibration import Evidence
 from .note import Hit, Part
-from .stores import Counts, DiaryStore, Entry, Filter
+from .stores import Counts, Entry, Filter, Shelf
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,7 +52,7 @@ def question(text: str, vector: NDArray[np.float32] | None, embedder: object) ->
     return Question(terms, vector, background, getattr(embedder, "same", SAME_FROM))
 
 
-def recall(store: DiaryStore, nearest: Nearest | None, asked: Question, filter: Filter, limit: int) -> list[Hit]:
+def recall(store: Shelf, nearest: Nearest | None, asked: Question, filter: Filter, limit: int) -> list[Hit]:
     """The best `limit` notes that hold, best first. `nearest` is None where there is no vector for the question."""
     counts = store.counts()
     allowed = store.select(filter) if filter.narrow else None
@@ -72,7 +72,7 @@ def recall(store: DiaryStore, nearest: Nearest | None, asked: Question, filter: 
 
 
 def _candidates(
-    store: DiaryStore, words: _Words, cosines: Cosines | None, allowed: NDArray[np.int64] | None, wanted: int
+    store: Shelf, words: _Words, cosines: Cosines | None, allowed: NDArray[np.int64] | None, wanted: int
 ) -> NDArray[np.int64]:
     """Notes found by either way, and the newest, so that a small diary is always judged whole."""
     import numpy as np
@@ -100,7 +100,7 @@ def _promising(
 
 
 def _judge(
-    store: DiaryStore, words: _Words, cosines: Cosines | None, asked: Question, finalists: Sequence[int]
+    store: Shelf, words: _Words, cosines: Cosines | None, asked: Question, finalists: Sequence[int]
 ) -> list[tuple[int, tuple[Part, ...]]]:
     """Each finalist with the reasons for its score, best first."""
     import numpy as np
@@ -117,7 +117,7 @@ def _judge(
 
 
 def _holding(
-    store: DiaryStore, judged: Sequence[tuple[int, tuple[Part, ...]]], filter: Filter, limit: int
+    store: Shelf, judged: Sequence[tuple[int, tuple[Part, ...]]], filter: Filter, limit: int
 ) -> list[tuple[Entry, Hit]]:
     """The first `limit` of them that held at the moment asked for."""
     held: list[tuple[Entry, Hit]] = []
@@ -170,7 +170,7 @@ def _placed(hit: Hit, lift: float, older_than: str | None) -> Hit:
 class _Words:
     """The question's words in this diary: who holds them, how rare they are."""
 
-    def __init__(self, store: DiaryStore, terms: Mapping[str, float], counts: Counts) -> None:
+    def __init__(self, store: Shelf, terms: Mapping[str, float], counts: Counts) -> None:
         postings = store.postings(list(terms), MOST_PLACES)
         self._average = counts.words / counts.notes if counts.notes else 1.0
         rarest = math.log(1 + (counts.notes + 0.5) / 0.5)

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from .stores import DiaryStore
+    from .stores import Shelf
 
 
 class Nearest:
     """The vectors of one diary that one embedder can read."""
 
-    def __init__(self, store: DiaryStore, embedder: Embedder) -> None:
+    def __init__(self, store: Shelf, embedder: Embedder) -> None:
         self._store = store
         self._embedder = embedder
         self._lock = threading.RLock()

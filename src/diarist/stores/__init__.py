@@ -128,11 +128,82 @@ class Counts:
     """Notes that wait for a vector."""
 
 
+@dataclass(frozen=True, slots=True)
+class MessageDraft:
+    """A message on its way into a session."""
+
+    message: str
+    """JSON, as it is sent to a model."""
+    text: str
+    """What is searched; "" where there is nothing to search."""
+    words: tuple[str, ...]
+    speaker: str | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    id: str
+    created_at: datetime
+    ended_at: datetime | None
+    expires_at: datetime | None
+    messages: int
+    last_at: datetime
+
+
+class Shelf(Protocol):
+    """What recall searches: the notes of a diary, or the messages of its sessions."""
+
+    @property
+    def owner(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def secret(self) -> bytes: ...
+    def setting(self, name: str) -> str | int | bytes | None: ...
+    def counts(self) -> Counts: ...
+    def words_of(self, seqs: Iterable[int]) -> dict[int, list[str]]: ...
+    def entries(self, seqs: Iterable[int]) -> list[Entry]: ...
+    def newest(self, limit: int) -> list[int]: ...
+    def select(self, filter: Filter) -> NDArray[np.int64]: ...
+    def postings(self, words: Sequence[str], most: int) -> dict[str, Posting]: ...
+    def pending(self, limit: int, after: int = 0) -> list[tuple[int, str]]: ...
+    def attach(self, embedder: str, vectors: Sequence[tuple[int, str, NDArray[np.float32]]], at: datetime) -> None: ...
+    def position(self) -> int: ...
+    def changed(self, since: int) -> list[int]: ...
+    def vectors(self, seqs: Sequence[int] | None = None) -> Iterable[tuple[int, str, bytes]]: ...
+
+
+class MessageStore(Shelf, Protocol):
+    """The sessions of a diary. See `Shelf` for how their messages are searched."""
+
+    def append(self, session: str, drafts: Sequence[MessageDraft], expires_at: datetime | None) -> list[str]:
+        """Keeps messages in order at the end of a session, which is made or taken up; returns their ids."""
+        ...
+
+    def messages(self, session: str) -> tuple[list[tuple[str, str]], list[int]]:
+        """(id, JSON) of each message in order, and the numbers of those that are damaged."""
+        ...
+
+    def sessions(self) -> list[SessionRow]:
+        """The one written to last first."""
+        ...
+
+    def end(self, session: str, at: datetime) -> None: ...
+    def forget(self, session: str, at: datetime) -> list[str]:
+        """Removes a session; returns the texts that are gone. NotFound if there is none."""
+        ...
+
+
 class DiaryStore(Protocol):
     """What is kept about one owner. No call can reach another owner's notes; each sees all finished writes."""
 
     @property
     def owner(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def messages(self) -> MessageStore: ...
     @property
     def secret(self) -> bytes:
         """Random bytes of this diary's own; b"" while nothing is stored."""

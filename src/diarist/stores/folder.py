@@ -27,16 +27,17 @@ from ..errors import NotFound, SchemaTooNew, StoreBusy, StoreCorrupt, StoreError
 from ..forks import renew_after_fork
 from ..note import Note
 from . import Counts, Draft, Entry, Filter, Posting, Stored, file, ledger, migrate
+from .kept import NOTES, changed, drop_vectors, last_line, log, put_vectors, vectors_of
 from .lock import FileLock
+from .messages import FolderMessages
 from .names import folder_name, is_cut, owner_of
 from .rows import COLUMNS, as_entry, as_text, holding, within
-from .sql import LISTED, Row, add_to_settings, listed, row, rows, run, run_many, set_settings, setting, settings
+from .sql import LISTED, Row, add_to_settings, listed, row, rows, run, set_settings, setting, settings
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_WINDOWS = 4096  # windows a text may have: `place` is seq * 4096 + window
 _MOST_OPEN = 64  # files kept open at once; the least recently opened is let go first
 _TRUST = ("third_party", "agent_inferred", "operator", "owner_said")  # least first
 
@@ -97,9 +98,9 @@ class FolderStore:
         from .backup import clear_stage
 
         diary = self.diary(owner)
-        notes = 0
+        notes = messages = 0
         with suppress(StoreCorrupt, SchemaTooNew):  # what cannot be read can be erased
-            notes = diary.counts().notes
+            notes, messages = diary.counts().notes, diary.messages.counts().notes
 
         def enter() -> None:
             ledger.enter(self._root, owner, at, notes)
@@ -109,7 +110,9 @@ class FolderStore:
             return None
         clear_stage(self)
         looked, residue = file.residue(self._root / folder_name(owner), [], [])
-        return ErasureReport(at, notes, 0, tuple(looked) or ("the owner's folder: gone",), tuple(residue), not removed)
+        return ErasureReport(
+            at, notes, messages, tuple(looked) or ("the owner's folder: gone",), tuple(residue), not removed
+        )
 
     def close(self) -> None:
         with self._mutex:
@@ -146,6 +149,8 @@ class FolderStore:
 class FolderDiary:
     """One owner's diary file. Safe to share between threads; follows its file through erasure and fork."""
 
+    kind = "note"
+
     def __init__(self, root: Path, owner: str, busy_timeout: float, opened: Callable[[FolderDiary], None]) -> None:
         self._root = root
         self._owner = owner
@@ -158,6 +163,7 @@ class FolderDiary:
         # Where both are needed the lock is taken before the guard, always.
         self._guard = threading.RLock()
         renew_after_fork(self, "_guard", threading.RLock)
+        self.messages = FolderMessages(self)
         self._connection: apsw.Connection | None = None
         self._identity: tuple[int, int, int] | None = None
         self._secret = b""
@@ -171,15 +177,15 @@ class FolderDiary:
 
     @property
     def secret(self) -> bytes:
-        with self._reading() as db:
+        with self.reading() as db:
             return b"" if db is None else self._secret
 
     def setting(self, name: str) -> str | int | bytes | None:
-        with self._reading() as db:
+        with self.reading() as db:
             return None if db is None else setting(db, name, None)
 
     def set_setting(self, name: str, value: str | int | bytes | None) -> None:
-        with self._writing() as db:
+        with self.writing() as db:
             set_settings(db, **{name: value})
 
     # -- writing -------------------------------------------------------------------------------------------------
@@ -190,7 +196,7 @@ class FolderDiary:
         if not self._path.exists():
             for id in (id for draft in drafts for id in draft.replaces):
                 raise _unknown(id)  # before a file is made for nothing
-        with self._writing() as db:
+        with self.writing() as db:
             seqs = [self._write_one(db, draft) for draft in drafts]
             word_index.file_newest(db, self._owner)
             notes = {entry.seq: entry.note for entry in self._entries(db, set(seqs))}
@@ -200,9 +206,9 @@ class FolderDiary:
         from . import word_index
 
         self.note(id)
-        with self._writing() as db:
+        with self.writing() as db:
             old = self._take_out(db, self._seq_of(db, id))
-            self._log(db, draft.created_at, "edited", old.seq)
+            log(db, draft.created_at, "edited", old.seq)
             words = " ".join(draft.words)
             pending = draft.vectors is None
             values = (draft.text, words, draft.fingerprint, pending, old.seq, self._owner)
@@ -225,12 +231,12 @@ class FolderDiary:
     def forget(self, ids: Sequence[str], at: datetime) -> None:
         for id in ids:
             self.note(id)
-        with self._writing() as db:
+        with self.writing() as db:
             for id in dict.fromkeys(ids):
                 old = self._take_out(db, self._seq_of(db, id))
                 run(db, f"DELETE FROM keys WHERE key IN ({_KEYS_OF})", (old.seq, self._owner))  # noqa: S608
                 run(db, "DELETE FROM notes WHERE seq = ? AND owner = ?", (old.seq, self._owner))
-                self._log(db, at, "forgotten", old.seq, id)
+                log(db, at, "forgotten", old.seq, id)
                 add_to_settings(db, notes=-1, words=-old.words, pending=-old.pending)
             set_settings(db, unsettled=1)
         self.settled()
@@ -238,17 +244,17 @@ class FolderDiary:
     def attach(self, embedder: str, vectors: Sequence[tuple[int, str, NDArray[np.float32]]], at: datetime) -> None:
         if not self._path.exists():
             return
-        with self._writing() as db:
+        with self.writing() as db:
             for seq, text, windows in vectors:
                 found = row(
                     db, "SELECT pending FROM notes WHERE seq = ? AND owner = ? AND text = ?", (seq, self._owner, text)
                 )
                 if found is not None:
-                    self._drop_vectors(db, seq)
-                    _put(db, seq, embedder, windows)
+                    drop_vectors(db, seq)
+                    put_vectors(db, seq, embedder, windows)
                     run(db, "UPDATE notes SET pending = 0 WHERE seq = ? AND owner = ?", (seq, self._owner))
                     add_to_settings(db, pending=-int(found[0]))
-                    self._log(db, at, "embedded", seq)
+                    log(db, at, "embedded", seq)
 
     def erase(self, unchanged_since: int | None = None, *, before: Callable[[], None] = lambda: None) -> bool | None:
         """Removes the folder. From the moment the mark is written the diary is empty for everyone; whoever comes next
@@ -260,7 +266,7 @@ class FolderDiary:
         with file.told(self._path, writing=True), self._held(), self._guard:
             if unchanged_since is not None:
                 db = self._connect()
-                if db is not None and _last_line(db) != unchanged_since:
+                if db is not None and last_line(db) != unchanged_since:
                     return None
             if self._connection is not None and not self._inherited():
                 self._connection.close()
@@ -290,7 +296,7 @@ class FolderDiary:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def note(self, id: str) -> Note:
-        with self._reading() as db:
+        with self.reading() as db:
             if db is None:
                 raise _unknown(id)
             found = self._entries(db, [self._seq_of(db, id)])
@@ -305,7 +311,7 @@ class FolderDiary:
             f"SELECT {COLUMNS} FROM notes WHERE owner = :owner{where}"  # noqa: S608
             " ORDER BY order_at DESC, said DESC LIMIT :limit OFFSET :offset"
         )
-        with self._reading() as db:
+        with self.reading() as db:
             if db is None:
                 return []
             try:
@@ -319,35 +325,35 @@ class FolderDiary:
     def count(self, filter: Filter) -> int:
         where, values = holding(filter)
         sql = f"SELECT count(*) FROM notes WHERE owner = :owner{where}"  # noqa: S608
-        with self._reading() as db:
+        with self.reading() as db:
             found = None if db is None else row(db, sql, values | {"owner": self._owner})
             return 0 if found is None else int(found[0])
 
     def twin(self, draft: Draft) -> Note | None:
-        with self._reading() as db:
+        with self.reading() as db:
             seq = None if db is None else self._twin(db, draft)[0]
             found = [] if db is None or seq is None else self._entries(db, [seq])
             return found[0].note if found else None
 
     def counts(self) -> Counts:
-        with self._reading() as db:
+        with self.reading() as db:
             totals = {} if db is None else settings(db)
             return Counts(int(totals.get("notes", 0)), int(totals.get("words", 0)), int(totals.get("pending", 0)))
 
     def words_of(self, seqs: Iterable[int]) -> dict[int, list[str]]:
         sql = f"SELECT seq, words FROM notes WHERE owner = ? AND seq IN {LISTED}"  # noqa: S608
-        with self._reading() as db:
+        with self.reading() as db:
             if db is None:
                 return {}
             return {seq: words.split(" ") for seq, words in rows(db, sql, (self._owner, listed(seqs)))}
 
     def entries(self, seqs: Iterable[int]) -> list[Entry]:
-        with self._reading() as db:
+        with self.reading() as db:
             return [] if db is None else self._entries(db, seqs)
 
     def newest(self, limit: int) -> list[int]:
         sql = "SELECT seq FROM notes WHERE owner = ? ORDER BY seq DESC LIMIT ?"
-        with self._reading() as db:
+        with self.reading() as db:
             return [] if db is None else [found[0] for found in rows(db, sql, (self._owner, limit))]
 
     def select(self, filter: Filter) -> NDArray[np.int64]:
@@ -355,61 +361,52 @@ class FolderDiary:
 
         where, values = within(filter)
         sql = f"SELECT seq FROM notes WHERE owner = :owner{where} ORDER BY seq"  # noqa: S608
-        with self._reading() as db:
+        with self.reading() as db:
             found = [] if db is None else [each[0] for each in rows(db, sql, values | {"owner": self._owner})]
         return np.array(found, np.int64)
 
     def postings(self, words: Sequence[str], most: int) -> dict[str, Posting]:
         from . import word_index
 
-        with self._reading() as db:
+        with self.reading() as db:
             return {} if db is None else word_index.look_up(db, self._owner, words, most)
 
     def pending(self, limit: int, after: int = 0) -> list[tuple[int, str]]:
         sql = "SELECT seq, text FROM notes WHERE owner = ? AND pending AND seq > ? ORDER BY seq LIMIT ?"
-        with self._reading() as db:
+        with self.reading() as db:
             if db is None or not setting(db, "pending", 0):
                 return []
             return [(seq, text) for seq, text in rows(db, sql, (self._owner, after, limit))]
 
     def position(self) -> int:
-        with self._reading() as db:
-            return 0 if db is None else _last_line(db)
+        with self.reading() as db:
+            return 0 if db is None else last_line(db)
 
     def changed(self, since: int) -> list[int]:
-        with self._reading() as db:
-            sql = "SELECT DISTINCT entry FROM history WHERE seq > ?"
-            return [] if db is None else [found[0] for found in rows(db, sql, (since,))]
+        with self.reading() as db:
+            return [] if db is None else changed(db, since, NOTES)
 
     def vectors(self, seqs: Sequence[int] | None = None) -> list[tuple[int, str, bytes]]:
-        every = "SELECT place / 4096, embedder, vector FROM vectors ORDER BY place"
-        some = (
-            "SELECT place / 4096, embedder, vector FROM json_each(?) JOIN vectors"
-            " ON place BETWEEN value * 4096 AND value * 4096 + 4095 ORDER BY place"
-        )
-        with self._reading() as db:
-            if db is None:
-                return []
-            found = rows(db, every) if seqs is None else rows(db, some, (listed(seqs),))
-            return [(seq, embedder, vector) for seq, embedder, vector in found]
+        with self.reading() as db:
+            return [] if db is None else vectors_of(db, NOTES, seqs)
 
     def residue(self, texts: Sequence[str], vectors: Sequence[bytes]) -> tuple[list[str], list[str]]:
         with file.told(self._folder), self._guard:
             return file.residue(self._folder, texts, vectors)
 
     def forgotten(self) -> set[str]:
-        with self._reading() as db:
+        with self.reading() as db:
             sql = "SELECT note FROM history WHERE note IS NOT NULL"
             return set() if db is None else {found[0] for found in rows(db, sql)}
 
     def keep_forgotten(self, ids: Iterable[str], at: datetime) -> None:
         known = self.forgotten()
-        with self._writing() as db:
+        with self.writing() as db:
             for id in sorted(set(ids) - known):
-                self._log(db, at, "forgotten", 0, id)
+                log(db, at, "forgotten", 0, id)
 
     def older(self, than: datetime) -> list[str]:
-        with self._reading() as db:
+        with self.reading() as db:
             sql = "SELECT id FROM notes WHERE owner = ? AND created_at < ? ORDER BY seq"
             return [] if db is None else [found[0] for found in rows(db, sql, (self._owner, as_text(than)))]
 
@@ -417,7 +414,7 @@ class FolderDiary:
 
     def dump(self) -> list[Stored]:
         sql = f"SELECT keys, {COLUMNS} FROM notes WHERE owner = ? ORDER BY said"  # noqa: S608
-        with self._reading() as db:
+        with self.reading() as db:
             found = [] if db is None else list(rows(db, sql, (self._owner,)))
         entries = [(json.loads(each[0]), self._readable(each[1:])) for each in found]
         return [Stored(e.note, e.first_at, e.replaced_at, e.order[0], tuple(keys)) for keys, e in entries]
@@ -426,7 +423,7 @@ class FolderDiary:
         from . import word_index
 
         new = 0
-        with self._writing() as db:
+        with self.writing() as db:
             for stored, draft in notes:
                 note = stored.note
                 if row(db, "SELECT 1 FROM notes WHERE id = ? AND owner = ?", (note.id, self._owner)) is not None:
@@ -456,12 +453,12 @@ class FolderDiary:
         return new
 
     def drop_vectors(self, embedder: str) -> None:
-        with self._writing() as db:
+        with self.writing() as db:
             run(db, "DELETE FROM vectors WHERE embedder = ?", (embedder,))
         self.owe_vectors(embedder)
 
     def inspect(self) -> list[tuple[str, str, str]]:
-        with self._reading() as db:
+        with self.reading() as db:
             if db is None:
                 return [("file", f"{self._path}: nothing is kept yet", "")]
             return file.inspect(db, self._path)
@@ -469,7 +466,7 @@ class FolderDiary:
     def owe_vectors(self, embedder: str) -> int:
         if not self._path.exists():
             return 0
-        with self._writing() as db:
+        with self.writing() as db:
             run(
                 db,
                 "UPDATE notes SET pending = NOT EXISTS (SELECT 1 FROM vectors"
@@ -516,9 +513,9 @@ class FolderDiary:
         return seq
 
     def _insert(self, db: apsw.Connection, draft: Draft, created: str, order_at: str, id: str | None = None) -> int:
-        if _last_line(db) == 0:
+        if last_line(db) == 0:
             set_settings(db, born=created)
-        seq = self._log(db, draft.created_at, "remembered", None)
+        seq = log(db, draft.created_at, "remembered", None)
         pending = draft.vectors is None
         row_of = {
             "seq": seq, "id": id or secrets.token_hex(16), "owner": self._owner, "text": draft.text,
@@ -537,7 +534,8 @@ class FolderDiary:
 
     def _say_again(self, db: apsw.Connection, seq: int, draft: Draft, created: str, order_at: str) -> None:
         """The same text again: one note, said once more, with the later of the two dates."""
-        line = self._log(db, draft.created_at, "repeated", seq)
+        log(db, draft.created_at, "repeated", seq)
+        line = last_line(db)
         old = row(
             db,
             "SELECT order_at, happened_at, expires_at, source, origin, tags FROM notes WHERE seq = ? AND owner = ?",
@@ -579,7 +577,7 @@ class FolderDiary:
         since = as_text(draft.happened_at or draft.created_at)
         replaced = [old for old in draft.replaces if old != id]
         for old in replaced:
-            self._log(db, draft.created_at, "replaced", self._seq_of(db, old))
+            log(db, draft.created_at, "replaced", self._seq_of(db, old))
             run(
                 db,
                 "UPDATE notes SET replaced_by = ?, replaced_at = ? WHERE id = ? AND owner = ?",
@@ -614,7 +612,7 @@ class FolderDiary:
         filed = seq <= word_index.filed_through(db)
         if filed:
             word_index.unfile(db, seq, words)
-        self._drop_vectors(db, seq)
+        drop_vectors(db, seq)
         return _Old(seq, len(words.split(" ")), int(pending), filed)
 
     def _entries(self, db: apsw.Connection, seqs: Iterable[int]) -> list[Entry]:
@@ -645,13 +643,6 @@ class FolderDiary:
             raise _unknown(id)
         return int(found[0])
 
-    def _log(self, db: apsw.Connection, at: datetime, what: str, seq: int | None, note: str | None = None) -> int:
-        """Writes the next line of the history; a new note (None) takes the line's number as its own."""
-        line = _last_line(db) + 1
-        values = (line, as_text(at), what, line if seq is None else seq, note)
-        run(db, "INSERT INTO history (seq, at, what, entry, note) VALUES (?,?,?,?,?)", values)
-        return line
-
     def _put_key(self, db: apsw.Connection, seq: int, draft: Draft) -> None:
         if draft.key is not None:
             run(db, "INSERT INTO keys VALUES (?,?,?)", (draft.key, seq, draft.fingerprint))
@@ -660,15 +651,12 @@ class FolderDiary:
 
     def _put_vectors(self, db: apsw.Connection, seq: int, draft: Draft) -> None:
         if draft.vectors is not None:
-            _put(db, seq, draft.embedder, draft.vectors)
-
-    def _drop_vectors(self, db: apsw.Connection, seq: int) -> None:
-        run(db, "DELETE FROM vectors WHERE place BETWEEN ? AND ?", (seq * _WINDOWS, seq * _WINDOWS + _WINDOWS - 1))
+            put_vectors(db, seq, draft.embedder, draft.vectors)
 
     # -- the file ------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _reading(self) -> Generator[apsw.Connection | None]:
+    def reading(self) -> Generator[apsw.Connection | None]:
         """The open file, or None while nothing is stored. Each statement sees all finished writes, of anyone."""
         with self._guard, file.told(self._path):
             db = self._connect()
@@ -684,7 +672,7 @@ class FolderDiary:
                 self._connection = None
 
     @contextmanager
-    def _writing(self) -> Generator[apsw.Connection]:
+    def writing(self) -> Generator[apsw.Connection]:
         """One transaction, under the lock file; rolled back as a whole if anything in it fails."""
         with file.told(self._path, writing=True), self._held(), self._guard:
             if file.is_erasing(self._folder) and not file.finish_erasing(self._folder):
@@ -735,7 +723,7 @@ class FolderDiary:
 
     def settled(self) -> bool:
         """Freed pages were overwritten as they were freed (secure_delete); what is left is the write-ahead log."""
-        with self._reading() as db:
+        with self.reading() as db:
             if db is None or not setting(db, "unsettled", 0):
                 return True
         with file.told(self._path), self._lock.held(self._timeout), self._guard:
@@ -826,13 +814,3 @@ _KEYS_OF = "SELECT value FROM notes, json_each(notes.keys) WHERE seq = ? AND own
 
 def _unknown(id: str) -> NotFound:
     return NotFound(f"no note with id {id!r} in this diary")
-
-
-def _last_line(db: apsw.Connection) -> int:
-    found = row(db, "SELECT coalesce(max(seq), 0) FROM history")
-    return int(found[0]) if found else 0
-
-
-def _put(db: apsw.Connection, seq: int, embedder: str, vectors: NDArray[np.float32]) -> None:
-    numbered = [(seq * _WINDOWS + window, embedder, v.astype("<f2").tobytes()) for window, v in enumerate(vectors)]
-    run_many(db, "INSERT INTO vectors (place, embedder, vector) VALUES (?,?,?)", numbered)

@@ -55,5 +55,6 @@ def set_settings(db: apsw.Connection, **values: Any) -> None:
 
 
 def add_to_settings(db: apsw.Connection, **amounts: int) -> None:
-    changed = [(amount, name) for name, amount in amounts.items() if amount]
-    run_many(db, "UPDATE diary SET value = value + ? WHERE name = ?", changed)
+    changed = [(name, amount) for name, amount in amounts.items() if amount]
+    sql = "INSERT INTO diary VALUES (?,?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value"
+    run_many(db, sql, changed)

@@ -15,6 +15,7 @@ import apsw
 import numpy as np
 
 from . import Posting
+from .kept import FIRST_MESSAGE, NOTES, Kept
 from .sql import row, rows, run, run_many, set_settings, setting
 
 FILE_AT = 256
@@ -23,21 +24,22 @@ _LOW = 2**_BITS - 1
 _MOST_TIMES = 15  # how often a word stands in a note is kept in four bits
 
 
-def file_newest(db: apsw.Connection, owner: str) -> None:
+def file_newest(db: apsw.Connection, owner: str, kept: Kept = NOTES) -> None:
     """Files the notes that wait, once there are enough of them."""
-    filed = filed_through(db)
-    waiting = row(db, "SELECT count(*) FROM notes WHERE seq > ?", (filed,))
+    filed = filed_through(db, kept)
+    waiting = row(db, f"SELECT count(*) FROM {kept.table} WHERE seq > ?", (filed,))  # noqa: S608
     if waiting is None or waiting[0] < FILE_AT:
         return
-    found = list(rows(db, "SELECT seq, words FROM notes WHERE owner = ? AND seq > ? ORDER BY seq", (owner, filed)))
+    sql = f"SELECT seq, words FROM {kept.table} WHERE owner = ? AND seq > ? ORDER BY seq"  # noqa: S608
+    found = list(rows(db, sql, (owner, filed)))
     if found:
         file(db, found)
-        set_settings(db, filed=found[-1][0])
+        set_settings(db, **{kept.filed: found[-1][0]})
 
 
-def filed_through(db: apsw.Connection) -> int:
+def filed_through(db: apsw.Connection, kept: Kept = NOTES) -> int:
     """Notes up to this seq are in the table."""
-    return int(setting(db, "filed", 0))
+    return int(setting(db, kept.filed, kept.first))
 
 
 def file(db: apsw.Connection, notes: Iterable[Sequence[object]]) -> None:
@@ -45,7 +47,7 @@ def file(db: apsw.Connection, notes: Iterable[Sequence[object]]) -> None:
     packed: dict[tuple[str, int], list[int]] = defaultdict(list)
     for seq, words in notes:
         assert isinstance(seq, int)
-        for word, times in Counter(str(words).split(" ")).items():
+        for word, times in Counter(str(words).split()).items():
             packed[word, seq >> _BITS].append((seq & _LOW) | min(times, _MOST_TIMES) << _BITS)
     run_many(
         db,
@@ -58,7 +60,7 @@ def file(db: apsw.Connection, notes: Iterable[Sequence[object]]) -> None:
 def unfile(db: apsw.Connection, seq: int, words: str) -> None:
     """Takes a note out of the table."""
     block = seq >> _BITS
-    for word in set(words.split(" ")):
+    for word in set(words.split()):
         found = row(db, "SELECT notes FROM words WHERE word = ? AND block = ?", (word, block))
         held = np.frombuffer(found[0] if found else b"", "<u2")
         kept = held[(held & _LOW) != (seq & _LOW)]
@@ -69,15 +71,16 @@ def unfile(db: apsw.Connection, seq: int, words: str) -> None:
             run(db, "DELETE FROM words WHERE word = ? AND block = ?", (word, block))
 
 
-def look_up(db: apsw.Connection, owner: str, words: Sequence[str], most: int) -> dict[str, Posting]:
+def look_up(db: apsw.Connection, owner: str, words: Sequence[str], most: int, kept: Kept = NOTES) -> dict[str, Posting]:
     """Where each word stands; about the newest `most` places of it are read."""
-    waiting = _waiting(db, owner, set(words))
+    waiting = _waiting(db, owner, set(words), kept)
     found: dict[str, Posting] = {}
+    within, blocks = "FROM words WHERE word = ? AND block BETWEEN ? AND ?", _blocks(kept)
     for word in words:
         late = waiting.get(word, [])
-        count = row(db, "SELECT coalesce(sum(count), 0) FROM words WHERE word = ?", (word,))
+        count = row(db, f"SELECT coalesce(sum(count), 0) {within}", (word, *blocks))
         parts, read = [np.array(late, np.int64).reshape(-1, 2)], len(late)
-        for block, notes in rows(db, "SELECT block, notes FROM words WHERE word = ? ORDER BY block DESC", (word,)):
+        for block, notes in rows(db, f"SELECT block, notes {within} ORDER BY block DESC", (word, *blocks)):
             if read >= most:
                 break
             held = np.frombuffer(notes, "<u2").astype(np.int64)
@@ -89,10 +92,15 @@ def look_up(db: apsw.Connection, owner: str, words: Sequence[str], most: int) ->
     return found
 
 
-def _waiting(db: apsw.Connection, owner: str, wanted: set[str]) -> dict[str, list[tuple[int, int]]]:
+def _blocks(kept: Kept) -> tuple[int, int]:
+    return kept.first >> _BITS, (kept.first + FIRST_MESSAGE - 1) >> _BITS
+
+
+def _waiting(db: apsw.Connection, owner: str, wanted: set[str], kept: Kept) -> dict[str, list[tuple[int, int]]]:
     """(seq, times) of each wanted word in the notes that are not filed yet."""
     found: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for seq, words in rows(db, "SELECT seq, words FROM notes WHERE owner = ? AND seq > ?", (owner, filed_through(db))):
+    sql = f"SELECT seq, words FROM {kept.table} WHERE owner = ? AND seq > ?"  # noqa: S608
+    for seq, words in rows(db, sql, (owner, filed_through(db, kept))):
         held = words.split(" ")
         for word in wanted.intersection(held):
             found[word].append((seq, held.count(word)))
