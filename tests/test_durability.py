@@ -72,7 +72,7 @@ def test_kill_9_loses_nothing_acknowledged_and_brings_nothing_forgotten_back(qui
                 assert not there.keys() & said["forgotten"].keys()
                 if there:
                     assert_whole(diary_file(quick, owner))
-    assert len(said["kept"]) > 100, "too few writes to prove anything"
+    assert len(said["kept"]) > 50, "too few writes to prove anything"
     assert len(said["forgotten"]) > 5, "too few were forgotten to prove anything"
 
 

@@ -110,10 +110,11 @@ class Diary:
                 draft, vectors=vectors[0], embedder=self._memory.embedder.id if vectors[0] is not None else ""
             )
         note = self._store.write([draft])[0]
-        self._keep_zone()
-        if draft.vectors is not None:
-            self._catch_up(_CATCH_UP)
-        self._retire()
+        with suppress(StoreError):  # the note is on the disk: what fails now must not say that it is not
+            self._keep_zone()
+            if draft.vectors is not None:
+                self._catch_up(_CATCH_UP)
+            self._retire()
         return note
 
     def remember_many(
@@ -136,7 +137,12 @@ class Diary:
         if not drafts:
             return []
         written = self._store.write(drafts)
-        self._keep_zone()
+        with suppress(StoreError):  # the notes are on the disk: what fails now must not say that they are not
+            self._keep_zone()
+            return self._completed(written, progress, defer)
+        return written
+
+    def _completed(self, written: list[Note], progress: Callable[[int, int], object] | None, defer: bool) -> list[Note]:
         total, owed = len(written), len({note.id for note in written if note.pending})
         before = self._store.counts().pending - owed  # owed since earlier, and made first
 
@@ -203,7 +209,8 @@ class Diary:
                 hits += _recall.recall(shelf, nearest, ready, wanted, limit)
             if len(shelves) > 1:  # each score is of the note and the question alone, so they compare
                 hits = sorted(hits, key=lambda hit: (round(hit.score, 9), hit.note.dated), reverse=True)[:limit]
-        self._retire()
+        with suppress(StoreError):
+            self._retire()
         kept = tuple(hit for hit in hits if floor is None or hit.score >= floor)
         return Recall(
             question,
