@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .memory import Memory
+    from .tool import Tool
 
 Where = Literal["notes", "sessions", "all"]
 When = datetime | str
@@ -437,6 +438,30 @@ class Diary:
     def doctor(self) -> list[Finding]:
         """What is well with this diary, what is not, and what to do. Reads everything; changes nothing."""
         return doctor.examine(self, self._store, self._memory.embedder)
+
+    # -- for an agent --------------------------------------------------------------------------------------------
+
+    def tools(self) -> list[Tool]:
+        """remember, recall, notes, forget, page and sessions as tools, bound to this diary: none takes an owner."""
+        from .tools import memory_tools
+
+        return memory_tools(self)
+
+    def briefing(self) -> str:
+        """Text for an agent's instructions: what is worth keeping, when to recall, how to treat what comes back; and
+        the page, in a closed block. Made once at the start of a session, so that the prompt stays cacheable."""
+        from .tools import briefing
+
+        return briefing(self)
+
+    def similar(self, id: str, *, limit: int = 3) -> list[Note]:
+        """Notes that hold and say nearly the same as this one, nearest first, without another embedding."""
+        seq, now = self._store.seq(_checked_id(id)), Filter(now=self._memory.now())
+        nearest = self._memory.nearest(self._store)
+        same: float = getattr(self._memory.embedder, "same", _recall.SAME_FROM)
+        near = [other for other, cosine in nearest.neighbours(seq, limit + 8) if cosine >= same]
+        held = {entry.seq: entry for entry in self._store.entries(near)}
+        return [held[other].note for other in near if other in held and now.holds(held[other])][:limit]
 
     # -- inside --------------------------------------------------------------------------------------------------
 

@@ -72,6 +72,18 @@ class Nearest:
         with self._lock:
             return Cosines(self._seqs, self._matrix @ query)
 
+    def neighbours(self, seq: int, count: int) -> list[tuple[int, float]]:
+        """(seq, cosine) of the notes nearest to this one by its first window, nearest first; [] if it has no vector."""
+        import numpy as np
+
+        with self._lock:
+            place = int(np.searchsorted(self._seqs, seq))
+            if place == len(self._seqs) or self._seqs[place] != seq:
+                return []
+            cosines = Cosines(self._seqs, self._matrix @ self._matrix[place])
+        near = np.array([other for other in cosines.best(count + 1) if other != seq], np.int64)
+        return list(zip(near.tolist(), cosines.of(near).tolist(), strict=True))
+
     def likeness(self, seqs: Iterable[int]) -> dict[tuple[int, int], float]:
         """Cosine between each two of these notes, by their first windows; only those that have a vector."""
         import numpy as np

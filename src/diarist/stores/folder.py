@@ -304,6 +304,12 @@ class FolderDiary:
                 raise _unknown(id)
             return found[0].note
 
+    def seq(self, id: str) -> int:
+        with self.reading() as db:
+            if db is None:
+                raise _unknown(id)
+            return self._seq_of(db, id)
+
     def notes(self, filter: Filter, *, limit: int | None = None, offset: int = 0) -> list[Note]:
         where, values = holding(filter)
         values |= {"owner": self._owner, "limit": -1 if limit is None else limit, "offset": offset}
