@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import itertools
 import multiprocessing
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import traceback
@@ -151,6 +154,18 @@ def _run(target: Callable[..., object], talk: Any, args: tuple[object, ...]) -> 
         talk.send(("failed", traceback.format_exc()))
 
 
+def elsewhere(act: Callable[..., object], *args: object) -> Any:
+    """What `act(*args)` says in a process of its own."""
+    child = Child(_answer, act, args)
+    said = child.hear()
+    assert child.ended() == 0
+    return said
+
+
+def _answer(talk: Any, act: Callable[..., object], args: tuple[object, ...]) -> None:
+    talk.send(act(*args))
+
+
 def _checked(said: Any) -> Any:
     if isinstance(said, tuple) and said[:1] == ("failed",):
         raise AssertionError(said[1])
@@ -163,6 +178,104 @@ def give_up_root() -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.capset((ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()):
             raise OSError(ctypes.get_errno(), "capset")
+
+
+# -- a process that dies in the middle -----------------------------------------------------------------------------
+
+
+def deaths(source: Path, root: Path, act: Callable[..., object], *args: object) -> Iterator[Path]:
+    """For every n: a copy of `source` below `root` on which `act(copy, *args)` was killed before its nth step. A step
+    is an SQL statement or a change to the file system. Ends with the first copy on which it came to its end."""
+    child = Child(_die_at_each_step, source, root, act, args)
+    while True:
+        place, died = child.hear(120)
+        yield place
+        if not died:
+            break
+    child.ended()
+
+
+def _die_at_each_step(
+    talk: Any, source: Path, root: Path, act: Callable[..., object], args: tuple[object, ...]
+) -> None:
+    for number in itertools.count():
+        place = root / f"died-{number}"
+        shutil.copytree(source, place)
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                _die_at_step(number, place)
+                act(place, *args)
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            os._exit(status)
+        ended = os.waitpid(pid, 0)[1]
+        assert os.WIFSIGNALED(ended) or os.WEXITSTATUS(ended) == 0, "what was to be done fails"
+        talk.send((place, os.WIFSIGNALED(ended)))
+        if not os.WIFSIGNALED(ended):
+            return
+
+
+_CHANGES = {"os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.chmod", "shutil.rmtree"}
+
+
+def _die_at_step(number: int, place: Path) -> None:
+    left = itertools.count(number, -1)
+
+    def step(*_: object) -> bool:
+        if next(left) == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return True
+
+    def watch(event: str, args: tuple[Any, ...]) -> None:
+        writes = event == "open" and isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR)
+        if (event in _CHANGES or writes) and str(place.parent) in str(args[0]):
+            step()
+
+    sys.addaudithook(watch)
+    apsw.connection_hooks.append(lambda db: db.set_exec_trace(step))
+
+
+# -- what is left in the files -------------------------------------------------------------------------------------
+
+
+class Dense(HashEmbedder):
+    """Vectors like those of a real model: every number says something, and no two texts share a piece of one."""
+
+    def embed_notes(self, texts: list[str], /) -> Any:
+        self.calls += 1
+        self.texts += texts
+        seeds = [int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") for text in texts]
+        made = np.array([np.random.default_rng(seed).normal(size=self.dim) for seed in seeds], np.float32)
+        return made / np.linalg.norm(made, axis=1, keepdims=True)
+
+
+def traces(text: str) -> dict[str, bytes]:
+    """Everything that would give a text away, by a name: itself, its words, its vector by `Dense`."""
+    found: dict[str, bytes] = {}
+    for word in {text, *(word for word in text.split() if len(word) >= 6)}:
+        for form in {word, word.lower(), word.casefold(), word.upper()}:
+            for encoding in ("utf-8", "utf-16-le", "utf-16-be"):
+                found[f"{form!r} in {encoding}"] = form.encode(encoding)
+    vector = Dense().embed_notes([text])[0]
+    for kind in ("<f4", "<f2"):
+        data = vector.astype(kind).tobytes()
+        found |= {f"{kind} vector of {text!r} from {at}": data[at : at + 16] for at in range(0, len(data), 16)}
+    return found
+
+
+def left_of(place: Path, *texts: str) -> list[str]:
+    """What is to be found of the texts in any file below, whatever its name; [] if nothing. While this process has
+    the diary open, call it `elsewhere`: to close a file here would drop the locks that SQLite holds on it."""
+    needles = {name: needle for text in texts for name, needle in traces(text).items()}
+    found: list[str] = []
+    for path in sorted(place.rglob("*")):
+        if path.is_file() and not path.is_symlink():
+            data = path.read_bytes()
+            found += [f"{path.relative_to(place)}: {name}" for name, needle in needles.items() if needle in data]
+    return found
 
 
 # -- disks that fail -----------------------------------------------------------------------------------------------

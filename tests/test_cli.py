@@ -43,7 +43,7 @@ def place(tmp_path):
 @pytest.fixture
 def diarist(place, capsys, monkeypatch):
     """The command in this process, with a hashing embedder; stdin as text or bytes."""
-    monkeypatch.setattr(commands, "_open", lambda context: Memory(commands._place(context), embedder=HashEmbedder()))
+    monkeypatch.setattr("diarist.memory.open_embedder", lambda spec: HashEmbedder() if isinstance(spec, str) else spec)
     monkeypatch.setenv("DIARIST_MEMORY", str(place))
 
     def run(*args, stdin=""):

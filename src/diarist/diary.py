@@ -242,7 +242,9 @@ class Diary:
         wanted = self._filter(since, before, as_of, now, tags, source, include_replaced)
         if offset < 0:
             raise ValueError(f"offset {offset} is before the first note; give 0 or more")
-        return self._store.notes(wanted, limit=None if limit is None else checks.checked_limit(limit), offset=offset)
+        if limit is not None:
+            checks.checked_limit(limit)
+        return self._store.notes(wanted, limit=limit, offset=offset)
 
     def count(
         self,
@@ -353,10 +355,13 @@ class Diary:
         every = [portable.as_stored(each, self.owner, number) for number, each in enumerate(exported["notes"])]
         kept = [(stored, self.draft_of(stored)) for stored in every if stored.note.id not in forgotten]
         zone, days = checks.checked_zone(exported.get("timezone")), checks.checked_days(exported.get("retention_days"))
-        if exported.get("page") and not self._store.page():
-            self.page.write(exported["page"])  # first: it is the one thing that may not fit
+        page = exported.get("page") or ""
+        if page:
+            checks.checked_text(page, "the page", checks.LONGEST_TEXT)
         new = self._store.load(kept) if kept else 0
         self._load_sessions(exported.get("sessions") or [])
+        if page:  # as it was, also where a person had made it longer than the budget
+            self._store.change_page(lambda now: now or page)
         if zone:
             self._store.set_setting("timezone", zone.key)
         if days is not None:

@@ -15,6 +15,7 @@ from .checks import checked_days, checked_list, checked_owner, checked_place, ch
 from .diary import Diary
 from .embedders import Embedder, open_embedder
 from .erasure import ErasureReport
+from .errors import StoreError
 from .forks import renew_after_fork
 from .scan import Nearest
 from .stores import Shelf, open_store
@@ -103,8 +104,15 @@ class Memory:
             position = store.position()
             new.page.join(old.page.read())
             moved += new.load(old.export() | {"page": "", "timezone": None, "retention_days": None}, rename=True)
-            if self._store.erase(old.owner, self.now(), unchanged_since=position) is not None:
-                return moved
+            report = self._store.erase(old.owner, self.now(), unchanged_since=position)
+            if report is None:
+                continue  # somebody wrote to it meanwhile
+            if report.pending:
+                raise StoreError(
+                    f"the notes moved to {into!r}, but a file of {source!r} is held open and could not be removed yet:"
+                    " end the other program and erase it"
+                )
+            return moved
 
     def backup(self, to: str | os.PathLike[str]) -> list[str]:
         """Copies the whole memory to a new folder while others go on writing; returns the owners. It holds every note

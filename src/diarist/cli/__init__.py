@@ -1,6 +1,7 @@
 """The command line: one command for each verb of `Diary`. Data goes to stdout, everything else to stderr.
 
-Here: how it starts and how it ends. The commands are in `commands.py`, what they print is in `show.py`.
+Here: how it starts and how it ends. `commands.py` names the files that the commands are in, `app.py` has what they
+share, and what they print is in `show.py`.
 """
 
 from __future__ import annotations
@@ -47,6 +48,13 @@ def run(command: Callable[[], int | None]) -> NoReturn:
 
         say(f"diarist: {reason(error)}")
         code = WRONG_USE if isinstance(error, ValueError | TypeError) else NOTHING_OR_REFUSED
+    except Exception as error:  # not one of ours: a fault of the program, but still not a page of it for the person
+        if os.environ.get("DIARIST_DEBUG"):
+            raise
+        from .show import say
+
+        say(f"diarist: {type(error).__name__}: {error}. This should not happen; DIARIST_DEBUG=1 shows where it did.")
+        code = NOTHING_OR_REFUSED
     try:
         sys.stdout.flush()
     except OSError as error:

@@ -1,4 +1,7 @@
-"""JSON lines to notes: what is good goes in, batch by batch; what is not is named by its line."""
+"""A file to notes. What it is, its content tells: an export, a JSON array, or JSON lines.
+
+An export is loaded whole or not at all. Of the others, what is good goes in, batch by batch; what is not is named.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,14 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, tzinfo
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
-from ..errors import NotFound
+from ..errors import DiaristError, NotFound
+from ..portable import seed_notes
 from .show import reason, say
 
 if TYPE_CHECKING:
@@ -29,6 +33,17 @@ Report = Callable[[int, int], None]
 """Called with the bytes of the file that are done, and the notes."""
 
 
+class Content(NamedTuple):
+    """What a file holds: an export, as `Diary.load` takes it, or else records, one a line."""
+
+    export: dict[str, Any] | None
+    lines: Iterable[bytes] = ()
+    size: int | None = None
+    """Of all lines, in bytes; None for a pipe."""
+    part: str = "line"
+    """What one of them is called when it is named."""
+
+
 class Line(NamedTuple):
     number: int
     ends: int
@@ -37,9 +52,66 @@ class Line(NamedTuple):
     """As `Diary.remember_many` takes it."""
 
 
-def keep_all(diary: Diary, stream: BinaryIO, zone: tzinfo, refuse: Refuse, report: Report) -> Iterator[list[Note]]:
+def recognised(stream: BinaryIO) -> Content:
+    """Looks at the first line; reads on only where that alone does not tell. DiaristError for a bad export."""
+    head: list[bytes] = []
+    for raw in stream:
+        head.append(raw if head else raw.removeprefix(codecs.BOM_UTF8))
+        if head[-1].strip():
+            break
+    first, every = head[-1].strip() if head else b"", chain(head, stream)
+    opening = _parsed(first)
+    if isinstance(opening, dict) and "diarist" in opening:
+        return Content(_export(cast("dict[str, Any]", opening), len(head), stream))
+    if (opening is None and first[:1] in (b"[", b"{")) or isinstance(opening, list):
+        whole = b"".join(every)
+        document = _parsed(whole)
+        if isinstance(document, dict):  # one object over several lines
+            if "diarist" in document:
+                return Content(_export(cast("dict[str, Any]", document), 0, ()))
+            document = cast("list[object]", [document])
+        if isinstance(document, list):
+            entries = cast("list[object]", seed_notes(cast("object", document)) or document)
+            lines = [json.dumps(entry).encode() + b"\n" for entry in entries]
+            return Content(None, lines, sum(map(len, lines)), "item")
+        every = whole.splitlines(keepends=True)
+    return Content(None, every, _size(stream))
+
+
+def _size(stream: BinaryIO) -> int | None:
+    """In bytes; None for a pipe."""
+    try:
+        return os.fstat(stream.fileno()).st_size or None
+    except OSError:
+        return None
+
+
+def _parsed(raw: bytes) -> Any:
+    """The JSON value; None if it is none."""
+    try:
+        return json.loads(raw.decode())
+    except (ValueError, RecursionError):
+        return None
+
+
+def _export(header: dict[str, Any], read: int, rest: Iterable[bytes]) -> dict[str, Any]:
+    """A header with its notes, one a line after it, or in it as `Diary.export` gives them."""
+    notes = cast("list[object]", header["notes"]) if isinstance(header.get("notes"), list) else []
+    for number, raw in enumerate(rest, read + 1):
+        if raw.strip():
+            try:
+                notes.append(_record(raw.strip()))
+            except (ValueError, RecursionError) as error:
+                raise DiaristError(f"line {number} of the export: {reason(error)}; nothing was loaded") from None
+    said = header.get("notes")
+    if isinstance(said, int) and said > len(notes):
+        say(f"The file says that it has {said:,} notes, but it has {len(notes):,}: it may have been cut.")
+    return header | {"notes": notes}
+
+
+def keep_all(diary: Diary, content: Content, zone: tzinfo, refuse: Refuse, report: Report) -> Iterator[list[Note]]:
     """Saves the notes of all lines; yields those that were saved, batch by batch."""
-    lines = _lines(stream, zone, refuse)
+    lines = _lines(content, zone, refuse)
     done = saved = 0
     while batch := list(islice(lines, BATCH)):
 
@@ -69,18 +141,19 @@ def _keep(diary: Diary, batch: list[Line], refuse: Refuse, progress: Callable[[i
     return _keep(diary, batch[:half], refuse, progress) + _keep(diary, batch[half:], refuse, progress)
 
 
-def _lines(stream: BinaryIO, zone: tzinfo, refuse: Refuse) -> Iterator[Line]:
+def _lines(content: Content, zone: tzinfo, refuse: Refuse) -> Iterator[Line]:
     ends, strange = 0, set[str]()
-    for number, raw in enumerate(stream, 1):
+    for number, raw in enumerate(content.lines, 1):
         ends += len(raw)
-        raw = (raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw).strip()
+        raw = raw.strip()
         if not raw:
             continue
         try:
             record = _record(raw)
             for name in record.keys() - {*FIELDS} - strange:
                 strange.add(name)
-                say(f'diarist: line {number}: "{name}" is not one of {", ".join(FIELDS)}: left out here and below.')
+                known = ", ".join(FIELDS)
+                say(f'diarist: {content.part} {number}: "{name}" is not one of {known}: left out here and below.')
             yield Line(number, ends, _note(record, zone))
         except (ValueError, RecursionError) as error:
             refuse(number, reason(error))
@@ -129,23 +202,3 @@ def opened(file: str) -> Generator[BinaryIO]:
         return
     with open(file, "rb") as stream:
         yield stream
-
-
-@contextmanager
-def progress_bar(stream: BinaryIO) -> Generator[Report]:
-    """A bar on stderr where that is a terminal; else a silent report."""
-    if not sys.stderr.isatty():
-        yield lambda _done, _notes: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("Saving", total=_size(stream))
-        yield lambda done, notes: bar.update(task, completed=done, description=f"{notes:,} notes saved")
-
-
-def _size(stream: BinaryIO) -> int | None:
-    """In bytes; None for a pipe."""
-    return os.fstat(stream.fileno()).st_size or None

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime, tzinfo
 from functools import cache
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+    from ..doctor import Finding
+
 BAR = 10  # cells: one for each tenth of the score
+
+Progress = Callable[[int, int | None, str], None]
+"""Called with what is done, of how much (None: nobody knows), and what to say of it."""
 
 
 def say(text: str) -> None:
@@ -57,7 +63,11 @@ def _seen(character: str) -> str:
 
 def print_json(data: object) -> None:
     """One JSON document on one line. The escapes of `seen` are JSON's own, so it reads back exactly."""
-    sys.stdout.write(seen(json.dumps(data, ensure_ascii=not _is_wide(sys.stdout), default=_plain)) + "\n")
+    sys.stdout.write(as_json_line(data, ascii_only=not is_wide(sys.stdout)))
+
+
+def as_json_line(data: object, *, ascii_only: bool = True) -> str:
+    return seen(json.dumps(data, ensure_ascii=ascii_only, default=_plain)) + "\n"
 
 
 def _plain(value: object) -> Any:
@@ -95,6 +105,19 @@ def print_line(*cells: str) -> None:
     sys.stdout.write("\t".join(map(seen, cells)) + "\n")
 
 
+def print_text(text: str) -> None:
+    """A text of several lines as it stands, but for characters that steer a terminal."""
+    write(as_plain_text(text if text.endswith("\n") or not text else text + "\n"))
+
+
+def as_plain_text(text: str) -> str:
+    return "".join("\t".join(map(seen, line.split("\t"))) + "\n" for line in text.split("\n")).removesuffix("\n")
+
+
+def write(text: str) -> None:
+    sys.stdout.write(text)
+
+
 def show_notes(notes: Iterable[Note], now: datetime, zone: tzinfo = UTC) -> None:
     if not sys.stdout.isatty():
         for note in notes:
@@ -107,7 +130,7 @@ def show_notes(notes: Iterable[Note], now: datetime, zone: tzinfo = UTC) -> None
     console.print(grid)
 
 
-def show_recall(found: Recall, *, why: bool, now: datetime) -> None:
+def show_recall(found: Recall, owner: str, *, why: bool, now: datetime) -> None:
     """The hits with their scores; or, where nothing answers, just that (with `why`, the closest notes too)."""
     if found.verdict == "nothing":
         print_line(NOTHING_SAVED)
@@ -119,23 +142,23 @@ def show_recall(found: Recall, *, why: bool, now: datetime) -> None:
     else:
         say("Strong match.")
     if sys.stdout.isatty():
-        _recall_table(found, why, now)
+        _recall_table(found, owner, why, now)
         return
     for hit in found:
         note = hit.note
-        marks = ", ".join(_marks(note, now, hit))
+        marks = ", ".join(_marks(note, now, hit, owner))
         print_line(f"{hit.score:.2f}", _day(note, found.zone), note.id, note.text, *filter(None, [marks]))
         if why:
             for part in hit.why:
                 print_line("", f"{part.value:+.2f}", part.name, part.text)
 
 
-def _recall_table(found: Recall, why: bool, now: datetime) -> None:
+def _recall_table(found: Recall, owner: str, why: bool, now: datetime) -> None:
     from rich.text import Text
 
     console, grid = _console(), _grid(2)
     for hit in found:
-        text = _described(hit.note, _marks(hit.note, now, hit))
+        text = _described(hit.note, _marks(hit.note, now, hit, owner))
         if why:
             for part in hit.why:
                 text.append(f"\n{part.value:+.2f} {seen(part.name)}: {seen(part.text)}", style="dim")
@@ -144,8 +167,57 @@ def _recall_table(found: Recall, why: bool, now: datetime) -> None:
     console.print(grid)
 
 
+def show_facts(facts: Iterable[tuple[str, str]]) -> None:
+    """What belongs together, one name and value a line."""
+    if not sys.stdout.isatty():
+        for name, value in facts:
+            print_line(name, value)
+        return
+    from rich.text import Text
+
+    console, grid = _console(), _grid()
+    for name, value in facts:
+        grid.add_row(Text(seen(name), style="dim"), Text(seen(value)))
+    console.print(grid)
+
+
+def show_findings(owner: str, findings: Iterable[Finding]) -> None:
+    """What doctor found about one owner; what is not well with a mark, and what to do."""
+    if not sys.stdout.isatty():
+        for each in findings:
+            print_line(owner, "ok" if each.well else "NOT WELL", each.subject, each.text, *filter(None, [each.advice]))
+        return
+    from rich.text import Text
+
+    console, grid = _console(), _grid(2)
+    well, ill = ("✓", "✗") if is_wide(console.file) else ("ok", "!!")
+    console.print(Text(seen(owner), style="bold"))
+    for each in findings:
+        text = Text(seen(each.text))
+        if each.advice:
+            text.append(f"\nWhat to do: {seen(each.advice)}", style="bold")
+        mark = Text(well, style="green") if each.well else Text(ill, style="bold red")
+        grid.add_row(mark, seen(each.subject), text)
+    console.print(grid)
+
+
+@contextmanager
+def progress_bar() -> Generator[Progress]:
+    """A bar on stderr where that is a terminal; else silence."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _total, _text: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total, text: bar.update(task, completed=done, total=total, description=seen(text))
+
+
 def bar(score: float, stream: IO[str]) -> str:
-    full, empty = ("█", "░") if _is_wide(stream) else ("#", ".")
+    full, empty = ("█", "░") if is_wide(stream) else ("#", ".")
     filled = round(score * BAR)
     return full * filled + empty * (BAR - filled)
 
@@ -156,9 +228,10 @@ def _described(note: Note, marks: Iterable[str]) -> Text:
     return Text(seen(note.text)).append(f"\n{seen('; '.join([note.id, *marks]))}", style="dim")
 
 
-def _marks(note: Note, now: datetime, hit: Hit | None = None) -> list[str]:
+def _marks(note: Note, now: datetime, hit: Hit | None = None, asked_about: str | None = None) -> list[str]:
     """What a person should know of a note besides its text and date."""
     facts: Mapping[str, object] = {
+        f"in the diary of {note.owner}": asked_about is not None and note.owner != asked_about,
         f"from {note.source}": note.source,
         note.origin.replace("_", " "): note.origin != "owner_said",
         f"tags: {', '.join(note.tags)}": note.tags,
@@ -177,7 +250,7 @@ def _day(note: Note, zone: tzinfo) -> str:
     return note.dated.astimezone(zone).strftime("%Y-%m-%d")
 
 
-def _is_wide(stream: IO[str]) -> bool:
+def is_wide(stream: IO[str]) -> bool:
     """Whether every letter can be written there."""
     return (getattr(stream, "encoding", None) or "").lower().startswith(("utf", "cp65001"))
 
