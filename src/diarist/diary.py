@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from .close_day import ClosedDay
+    from .events import EventBus
     from .memory import Memory
+    from .model import Model
     from .tool import Tool
 
 Where = Literal["notes", "sessions", "all"]
@@ -82,14 +85,15 @@ class Diary:
         origin: Origin = "owner_said",
         tags: Iterable[str] | None = None,
         key: str | None = None,
+        session: str | None = None,
     ) -> Note:
         """Keeps one fact; when this returns it is on the disk.
 
         `text`: up to 64,000 characters, kept as given. The same text again (but for case, space and width) is the
         same note with a fresh date. `replaces`: ids of notes that are no longer so; they are kept out of sight.
         `happened_at`, `expires_at`: aware datetimes or ISO 8601 text with an offset. `key`: a retry with the same
-        key makes no second note. If the embedder is down the note is kept all the same, `pending` is true, and its
-        vector is made later.
+        key makes no second note. `session`: the id of the session in which it was said. If the embedder is down the
+        note is kept all the same, `pending` is true, and its vector is made later.
 
         Raises ValueError or TypeError for bad input, NotFound for an unknown id in `replaces`, StoreError if it
         could not be saved; nothing is then half-kept.
@@ -103,6 +107,7 @@ class Diary:
             origin=origin,
             tags=tags,
             key=key,
+            session=session,
         )
         twin = self._store.twin(draft)
         if twin is None or twin.pending:
@@ -459,6 +464,13 @@ class Diary:
 
         return briefing(self)
 
+    def close_day(self, session: Session, model: Model, *, events: EventBus | None = None) -> ClosedDay:
+        """After a session: asks the model which facts of it are worth keeping, and keeps those that really were said.
+        It only adds. See `close_day.py`."""
+        from .close_day import close_day
+
+        return close_day(self, session, model, events)
+
     def similar(self, id: str, *, limit: int = 3) -> list[Note]:
         """Notes that hold and say nearly the same as this one, nearest first, without another embedding."""
         seq, now = self._store.seq(_checked_id(id)), Filter(now=self._memory.now())
@@ -481,6 +493,7 @@ class Diary:
         origin: str = "owner_said",
         tags: Iterable[str] | None = None,
         key: str | None = None,
+        session: str | None = None,
     ) -> Draft:
         checks.checked_text(text, "the note", checks.LONGEST_TEXT)
         return Draft(
@@ -495,6 +508,7 @@ class Diary:
             tags=checks.checked_list(tags, "tags"),
             replaces=checks.checked_list(replaces, "replaces"),
             key=checks.checked_short(key, "key"),
+            session=checks.checked_short(session, "session", checks.LONGEST_OWNER),
         )
 
     def draft_of(self, stored: Stored) -> Draft:
@@ -667,7 +681,7 @@ class Diary:
         return UTC if name == "UTC" else ZoneInfo(name)
 
 
-_FIELDS = {"text", "replaces", "happened_at", "expires_at", "source", "origin", "tags", "key"}
+_FIELDS = {"text", "replaces", "happened_at", "expires_at", "source", "origin", "tags", "key", "session"}
 
 
 def _checked_id(id: str) -> str:

@@ -197,10 +197,16 @@ class Recalled(_Happened):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayClosed(_Happened):
-    """A session ended; its history is not part of the next one."""
+    """A session ended; its history is not part of the next one. `kept` and `refused` say what `close_day` made of it."""
 
     session: str | None = None
     messages: int = 0
+    kept: tuple[str, ...] = ()
+    """Ids of the notes that came of it."""
+    refused: tuple[str, ...] = ()
+    """What the model wanted kept and was not, and why."""
+    input_tokens: int = 0
+    output_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -519,7 +525,9 @@ class _Spans:
                     "gen_ai.tool.call.id": event.call,
                     "gen_ai.tool.type": "function",
                 }
-                self._start(event, f"tool {event.call}", f"execute_tool {event.name}", "execute_tool", "INTERNAL", about)
+                self._start(
+                    event, f"tool {event.call}", f"execute_tool {event.name}", "execute_tool", "INTERNAL", about
+                )
             case ToolEnded():
                 self._end(event, f"tool {event.call}", {}, "" if event.ok else "tool_error")
             case RunEnded():
@@ -559,4 +567,3 @@ def _usage(event: Any) -> dict[str, Any]:
         "gen_ai.usage.input_tokens": event.input_tokens,
         "gen_ai.usage.output_tokens": event.output_tokens,
     }
-
