@@ -13,7 +13,8 @@ from email.utils import format_datetime
 import numpy as np
 import pytest
 
-from diarist.embedders import arrived, endpoint
+from diarist import wire
+from diarist.embedders import arrived
 from diarist.embedders.endpoint import Endpoint
 from diarist.errors import EmbedderError
 from diarist.testing import EmbedderContract, Fault, HashEmbedder, LoopbackEndpoint
@@ -31,8 +32,8 @@ def server():
 def waits(monkeypatch):
     """The seconds that would have been slept. Time itself moves by them."""
     slept: list[float] = []
-    monkeypatch.setattr(endpoint, "_sleep", slept.append)
-    monkeypatch.setattr(endpoint, "_now", lambda: time.monotonic() + sum(slept))
+    monkeypatch.setattr(wire, "_sleep", slept.append)
+    monkeypatch.setattr(wire, "_now", lambda: time.monotonic() + sum(slept))
     return slept
 
 
@@ -407,7 +408,7 @@ class TestSafety:
         assert "hunter2" not in str(e.value)
 
     def test_a_name_that_leads_to_a_link_local_address_is_refused_before_anything_is_sent(self, server, monkeypatch):
-        monkeypatch.setattr(endpoint, "_is_metadata", lambda address: address.is_loopback)
+        monkeypatch.setattr(wire, "_is_metadata", lambda address: address.is_loopback)
         address = server.base_url.replace("127.0.0.1", "localhost")
         with pytest.raises(EmbedderError, match="link-local"):
             Endpoint("m", address, KEY).embed_query("x")

@@ -12,7 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+# At once, unlike the others: its module has the same name, and would take its place when it is loaded.
+from .tool import tool as tool
+
 if TYPE_CHECKING:
+    from .agent import Agent as Agent
+    from .agent import Reply as Reply
     from .diary import Diary as Diary
     from .doctor import Finding as Finding
     from .embedders import Embedder as Embedder
@@ -27,17 +32,25 @@ if TYPE_CHECKING:
     from .errors import StoreBusy as StoreBusy
     from .errors import StoreCorrupt as StoreCorrupt
     from .errors import StoreError as StoreError
+    from .events import Event as Event
+    from .events import EventBus as EventBus
     from .memory import Memory as Memory
+    from .model import ChatModel as ChatModel
     from .note import Hit as Hit
     from .note import Note as Note
     from .note import Part as Part
     from .note import Recall as Recall
     from .page import Page as Page
+    from .tool import Tool as Tool
 
 _HOME = {
+    "Agent": "agent",
+    "ChatModel": "model",
     "Diary": "diary",
     "Embedder": "embedders",
     "ErasureReport": "erasure",
+    "Event": "events",
+    "EventBus": "events",
     "Finding": "doctor",
     "Hit": "note",
     "Memory": "memory",
@@ -45,6 +58,8 @@ _HOME = {
     "Page": "page",
     "Part": "note",
     "Recall": "note",
+    "Reply": "agent",
+    "Tool": "tool",
 } | dict.fromkeys(
     [
         "DiaristError",
@@ -61,7 +76,7 @@ _HOME = {
     "errors",
 )
 
-__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = sorted([*_HOME, "tool"])  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

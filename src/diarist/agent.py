@@ -279,7 +279,7 @@ class _Run:
         if not calls:
             written = calls_in_text(text, self.agent.tools)
             rescued = written.whole and self.agent.rescue_text_calls and said.finish_reason != "length"
-            names = tuple(call.name for call in written.calls)
+            names = tuple(dict.fromkeys(call.name for call in written.calls))
             if names:
                 self.emit(events.TextCallSeen, turn=turn, names=names, text=text, rescued=rescued)
             if rescued:
@@ -321,10 +321,11 @@ class _Run:
                     repeating = repeating or (call.name if not cut_off and _same(call) in known else "")
                 else:
                     work.append((number, self.agent.tools[call.name], checked))
-            for number, _, arguments in work:
+            for number, _, _ in work:
                 call = calls[number]
                 begun.add(number)
-                self.emit(events.ToolStarted, turn=turn, call=call.id, name=call.name, arguments=arguments)
+                given = json.loads(json.dumps(call.arguments))  # a copy: the tool may change its own
+                self.emit(events.ToolStarted, turn=turn, call=call.id, name=call.name, arguments=given)
             self.start(work)
             while told < len(calls):
                 if told in done:

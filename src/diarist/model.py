@@ -299,10 +299,12 @@ class _Pieces:
         self.finish_reason: str | None = None
         self.usage: Any = None
         self.shown = 0
+        self.any = False
 
     def add(self, chunk: Mapping[str, Any]) -> str:
         """Take a chunk; returns the text that may be shown now."""
         self.usage = chunk.get("usage") or self.usage
+        self.any = self.any or bool(chunk.get("choices"))
         choice = _first(chunk.get("choices"))  # the last chunk has none
         delta = wire.object_of(choice.get("delta")) or wire.object_of(choice.get("message"))
         self.finish_reason = choice.get("finish_reason") or self.finish_reason
@@ -311,6 +313,8 @@ class _Pieces:
         items: Any = delta.get("tool_calls")
         for item in cast("list[Any]", items) if isinstance(items, list) else []:
             self._call(wire.object_of(item))
+        if isinstance(delta.get("function_call"), dict):  # as it was before there were several
+            self._call({"function": delta["function_call"]})
         return self._new_text()
 
     def _new_text(self) -> str:
@@ -331,7 +335,9 @@ class _Pieces:
         given: Any = function.get("arguments")
         piece: str = given if isinstance(given, str) else "" if given is None else json.dumps(given, ensure_ascii=False)
         # The latest of that index: some servers number all calls 0. Without an index, the latest of all.
-        open_: dict[str, Any] | None = next((call for call in reversed(self.calls) if index is None or call["index"] == index), None)
+        open_: dict[str, Any] | None = next(
+            (call for call in reversed(self.calls) if index is None or call["index"] == index), None
+        )
         if open_ is None and id and not name:
             open_ = next((call for call in self.calls if call["id"] == id), None)
         if open_ is None or (name and self._is_another(open_, id, name)):
@@ -478,6 +484,8 @@ class ChatModel:
                 text = pieces.add(chunk)
                 if text:
                     yield text
+        if events.any and not pieces.any:
+            raise wire.GaveUp("the stream held no choices; is this a /chat/completions endpoint?")
         if not events.any:  # the server does not stream, and has sent its answer whole
             reply = self._whole(wire.Answer(answer.status, answer.headers, events.rest))
             if reply.text:

@@ -6,7 +6,6 @@ is called with the right names, types and lengths, or not at all, and the model 
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import dataclasses
 import inspect
@@ -100,8 +99,12 @@ class Tool:
 
     def run(self, arguments: Mapping[str, Any]) -> str:
         """Check, call, and give the result as text. Raises `ValueError` from `check`, and what the function raises."""
-        result = self.function(**self.check(arguments))
-        return as_text(_awaited(result) if inspect.isawaitable(result) else result)
+        return self.call(self.check(arguments))
+
+    def call(self, values: Mapping[str, Any]) -> str:
+        """Call the function with arguments that `check` has passed."""
+        result = self.function(**values)
+        return as_text(awaited(result) if inspect.isawaitable(result) else result)
 
 
 @overload
@@ -145,7 +148,9 @@ def _schema(function: Callable[..., Any], name: str, about: Mapping[str, str]) -
 
     target = function if inspect.isroutine(function) else type(function).__call__
     try:
-        hints = get_type_hints(target, localns=inspect.getclosurevars(inspect.unwrap(target)).nonlocals, include_extras=True)
+        hints = get_type_hints(
+            target, localns=inspect.getclosurevars(inspect.unwrap(target)).nonlocals, include_extras=True
+        )
     except NameError as error:
         raise TypeError(f"a hint of {name} cannot be resolved ({error}): define it at the top of its module") from None
     fields: dict[str, Any] = {}
@@ -153,10 +158,14 @@ def _schema(function: Callable[..., Any], name: str, about: Mapping[str, str]) -
         if parameter.kind not in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}:
             raise TypeError(f"{name}: the model gives arguments by name, so {parameter} cannot be filled")
         if parameter.name not in hints:
-            raise TypeError(f"{name}: parameter {parameter.name!r} needs a type hint, for the model to know what to give")
+            raise TypeError(
+                f"{name}: parameter {parameter.name!r} needs a type hint, for the model to know what to give"
+            )
         hint = hints[parameter.name]
         texts = [item for item in getattr(hint, "__metadata__", ()) if isinstance(item, str)]
-        described = next((item.description for item in getattr(hint, "__metadata__", ()) if getattr(item, "description", None)), None)
+        described = next(
+            (item.description for item in getattr(hint, "__metadata__", ()) if getattr(item, "description", None)), None
+        )
         words = described or (texts[0] if texts else about.get(parameter.name))
         default = ... if parameter.default is parameter.empty else parameter.default
         # The alias is the real name: pydantic has methods of its own on every model ("json", "copy", ...).
@@ -212,7 +221,11 @@ def _docstring(text: str, names: list[str]) -> tuple[str, dict[str, str]]:
     """The description, and the words about each parameter: Google's style, `:param x:`, or plain `x: words`."""
     told: list[str] = []
     about: dict[str, str] = {}
-    line_about = re.compile(rf"[-*]?\s*(?::param\s+)?`?({'|'.join(map(re.escape, names))})`?\s*(?:\([^)]*\))?:\s+(\S.*)") if names else None
+    line_about = (
+        re.compile(rf"[-*]?\s*(?::param\s+)?`?({'|'.join(map(re.escape, names))})`?\s*(?:\([^)]*\))?:\s+(\S.*)")
+        if names
+        else None
+    )
     last, indent = "", 0
     for line in text.splitlines():
         bare, deep = line.strip(), len(line) - len(line.lstrip())
@@ -251,7 +264,9 @@ def _is(value: Any, kind: str) -> bool:
     return isinstance(value, _TYPES.get(kind, (object,)))
 
 
-def _faults(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any], at: str, lengths_only: bool = False) -> list[str]:
+def _faults(
+    value: Any, schema: Mapping[str, Any], root: Mapping[str, Any], at: str, lengths_only: bool = False
+) -> list[str]:
     """What is wrong with a value: the parts of JSON Schema that tools use. What it does not know, it lets pass."""
     if "$ref" in schema:
         name = str(schema["$ref"]).rpartition("/")[2]
@@ -287,7 +302,9 @@ def _faults(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any], at: 
         parts = cast("dict[str, Any]", value)
         known: Mapping[str, Any] = schema.get("properties", {})
         dot = f"{at}." if at else ""
-        faults += [f"{dot}{name} is missing" for name in schema.get("required", ()) if name not in parts and not lengths_only]
+        faults += [
+            f"{dot}{name} is missing" for name in schema.get("required", ()) if name not in parts and not lengths_only
+        ]
         for name, item in parts.items():
             if name in known:
                 faults += _faults(item, known[name], root, f"{dot}{name}", lengths_only)
@@ -354,15 +371,17 @@ def _plain(value: Any) -> Any:
     """What JSON has no form for."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
+    dump = getattr(value, "model_dump", None)  # pydantic's
+    if dump is not None:
+        return dump(mode="json")
     if isinstance(value, set | frozenset | tuple):
         return list(cast("set[Any]", value))
     return str(value)
 
 
-def _awaited(result: Awaitable[Any]) -> Any:
+def awaited(result: Awaitable[Any]) -> Any:
     """Run an async tool to its end, on an event loop of its own: also where one is running already."""
+    import asyncio
 
     async def whole() -> Any:
         return await result

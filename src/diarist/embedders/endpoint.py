@@ -9,40 +9,21 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import contextvars
-import email.utils
-import ipaddress
-import json
 import os
-import random
 import re
-import socket
-import threading
-import time
-import unicodedata
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit
 
-from ..errors import EmbedderError, MissingExtra
+from ..errors import EmbedderError
+from ..wire import TRIES, TRIES_TO_CONNECT, Answer, GaveUp, TooSlow, Tries, Wire, address, library, object_of
 from . import checked, clean, partial, shown
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_sleep = time.sleep
-_now = time.monotonic
-
-_TRIES = 6
-_TRIES_TO_CONNECT = 3  # a server that is down should not cost each note the whole limit
-_BACKOFF = 0.25  # seconds before the second try, doubled each time, times 0.5 to 1.5 at random
-_RETRY = frozenset({429, 502, 503, 504})
 _REFUSED = frozenset({400, 413, 422, 500})  # may be one text's fault, or the batch's size: halves may pass
 _SIZE = re.compile(r"context|exceed|too (long|large|many|big)|maximum|batch size|token|length|payload", re.I)
-_LOADING = re.compile(r"loading|warming|starting", re.I)
-_ERROR_BODY = 65_536  # bytes read of an error
 _LEAST_PART = 100  # characters: a text refused for its length is not cut finer than this
 
 
@@ -116,18 +97,16 @@ class Endpoint:
                 raise ValueError(f"{name} is {value}; it must be above 0")
         known = next((k for k in _KNOWN if re.search(k.pattern, model, re.I)), _Known(""))
         self.model = model
-        self.base_url = _address(base_url or os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1")
+        self.base_url = address(base_url or os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1")
         self.timeout = timeout
         self.max_batch, self.max_batch_chars = max_batch, max_batch_chars
         self.query_prefix = known.query_prefix if query_prefix is None else query_prefix
         self.note_prefix = known.note_prefix if note_prefix is None else note_prefix
         self.window = window or known.window or 2_000
-        self._key = api_key
         self._dim = dim
         self._dimensions = dim if known.takes_dimensions else None
         self._room = max_batch  # texts in the next request: halved when one takes too long, doubled when it does not
-        self._lines: list[_Line] = []
-        self._pid = os.getpid()
+        self._wire = Wire("embeddings", self.base_url, api_key)
         self.id = f"openai:{model}@{self.base_url.partition('://')[2]}"
         if dim is not None:
             self.id += f" dim={dim}"
@@ -159,7 +138,7 @@ class Endpoint:
 
         if not texts:
             return np.zeros((0, self._dim or 0), np.float32)  # nothing to ask, so nothing is asked
-        _library()  # its import takes a second, which is not the endpoint's fault
+        library()  # its import takes a second, which is not the endpoint's fault
         work = _Work(self, texts, f"embedding {what} at {self.base_url} (model {self.model})")
         done = 0
         while done < len(texts) and not work.over:
@@ -178,35 +157,32 @@ class Endpoint:
         return end
 
     def _ask(self, texts: list[str]) -> list[NDArray[np.float32] | EmbedderError]:
-        """One request and its retries: a vector or an error for each text. Raises `_Refused` or `_GaveUp`."""
-        end = _now() + self.timeout
-        for attempt in range(1, _TRIES + 1):
-            asked, tries = None, _TRIES
+        """One request and its retries: a vector or an error for each text. Raises `_Refused` or `GaveUp`."""
+        tries = Tries(self.timeout)
+        fields: dict[str, Any] = {"model": self.model, "input": texts, "encoding_format": "float"}
+        if self._dimensions is not None:
+            fields["dimensions"] = self._dimensions
+        while True:
             try:
-                answer = self._post(texts, end - _now())
+                answer = self._wire.post(fields, tries.left, 1_000_000 + 200_000 * len(texts))
                 if 200 <= answer.status < 300:
-                    rows = answer.rows(len(texts))
+                    rows = _rows(answer, len(texts))
                     self._room = min(self.max_batch, max(self._room, 2 * len(texts)))
                     return [self._vector(row) for row in rows]
                 raise answer
-            except _Answer as answer:
-                reason = answer.reason(self._secret())
+            except Answer as answer:
+                reason = answer.reason(self._wire)
                 if not answer.may_retry():
-                    raise answer.verdict(reason, len(texts)) from None
-                asked = answer.retry_after()
+                    raise _verdict(answer, reason, len(texts)) from None
+                asked, most = answer.retry_after(), TRIES
             except ConnectionError as error:
-                reason, tries = str(error), _TRIES_TO_CONNECT
-            except _TooSlow:
+                reason, asked, most = str(error), None, TRIES_TO_CONNECT
+            except TooSlow:
                 self._room = max(1, len(texts) // 2)
-                raise _GaveUp(
+                raise GaveUp(
                     f"no answer to {len(texts)} texts within the limit of {self.timeout:g} s (timeout=)"
                 ) from None
-            wait = _BACKOFF * 2 ** (attempt - 1) * (0.5 + random.random()) if asked is None else max(asked, 0.0)  # noqa: S311
-            if wait >= end - _now() or attempt == tries:
-                wants = f" and it asks to wait {asked:.0f} s" if asked is not None else ""
-                raise _GaveUp(f"{reason}; gave up at try {attempt} of {tries}: the limit is {self.timeout:g} s{wants}")
-            _sleep(wait)
-        raise AssertionError("the last try returns or raises")
+            tries.wait(reason, asked, most)
 
     def _vector(self, row: object) -> NDArray[np.float32] | EmbedderError:
         try:
@@ -219,55 +195,9 @@ class Endpoint:
         except EmbedderError as error:
             return error
 
-    def _secret(self) -> str:
-        return self._key if self._key is not None else os.environ.get("OPENAI_API_KEY", "")
-
-    def _post(self, texts: list[str], limit: float) -> _Answer:
-        """One HTTP exchange in at most `limit` seconds of wall clock, by cutting the connection if need be."""
-        if self._pid != os.getpid():  # a forked child must not speak on its parent's connections
-            self._lines, self._pid = [], os.getpid()
-        try:
-            line = self._lines.pop()
-        except IndexError:
-            line = _Line(self.base_url, self._secret())
-        fields: dict[str, Any] = {"model": self.model, "input": texts, "encoding_format": "float"}
-        if self._dimensions is not None:
-            fields["dimensions"] = self._dimensions
-        box: list[_Answer | BaseException] = []
-
-        def exchange() -> None:
-            try:
-                box.append(line.exchange(fields, limit, 1_000_000 + 200_000 * len(texts)))
-            except BaseException as error:  # raised again by the thread that waits
-                box.append(error)
-
-        # A thread, because neither a read timeout nor a name look-up has an end that one can rely on: a server
-        # that sends one byte a second never runs into the first.
-        thread = threading.Thread(
-            target=contextvars.copy_context().run, args=(exchange,), name="diarist-embeddings", daemon=True
-        )
-        thread.start()
-        try:
-            thread.join(max(limit, 0.01))
-        finally:
-            late = thread.is_alive()
-            if late:
-                line.cut()
-        if late:
-            raise _TooSlow
-        if isinstance(box[0], _Answer):
-            self._lines.append(line)
-            return box[0]
-        raise box[0]
-
     def close(self) -> None:
         """Close the idle connections. A later call opens new ones."""
-        while self._lines and self._pid == os.getpid():
-            self._lines.pop().close()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_lines"):
-            self.close()
+        self._wire.close()
 
 
 @dataclass
@@ -291,7 +221,7 @@ class _Work:
                     self.causes[i] = f"{self.what}: {row}"
                 else:
                     self.vectors[i] = row
-        except _GaveUp as error:
+        except GaveUp as error:
             self.over = True
             self.causes.update((i, f"{self.what}: {error}") for i in range(start, len(self.texts)))
         except _Refused as error:
@@ -326,7 +256,7 @@ class _Work:
         """When nothing has passed and a text alone is refused: is it the text, or would anything be refused?"""
         if self.vectors or len(self.texts) < 2 or len(self.causes) > 1:
             return
-        with contextlib.suppress(_Refused, _GaveUp):
+        with contextlib.suppress(_Refused, GaveUp):
             self.endpoint._ask(["hello"])  # pyright: ignore[reportPrivateUsage]
             return
         self.over = True
@@ -343,14 +273,6 @@ class _Work:
         return np.stack([self.vectors[i] for i in range(len(self.texts))])
 
 
-class _TooSlow(Exception):
-    pass
-
-
-class _GaveUp(Exception):
-    """No use in asking for the other texts now."""
-
-
 class _Refused(Exception):
     """These texts were refused; fewer, shorter or others may pass."""
 
@@ -359,185 +281,35 @@ class _Refused(Exception):
         self.size = size
 
 
-class _Answer(Exception):
-    """What the server said. Raised out of the HTTP client for a status of 300 and above."""
-
-    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        super().__init__(status)
-        self.status, self.headers, self.body = status, headers, body
-
-    def rows(self, count: int) -> list[object]:
-        """One entry for each text, in the order sent. Raises `_GaveUp` if that cannot be told for sure."""
-        told = _object(self._json())
-        data = told.get("data")
-        if not isinstance(data, list):
-            if told.get("error"):
-                code = _object(told["error"]).get("code")
-                raise _Answer(code if isinstance(code, int) and 400 <= code < 600 else 400, self.headers, self.body)
-            begins = f"{self.body[:80].decode(errors='replace')!r}" if self.body else "an empty body"
-            raise _GaveUp(f"the answer holds no list of vectors: {begins}; is this an /embeddings endpoint?")
-        items = [_object(item) for item in cast("list[object]", data)]
-        if len(items) != count:
-            raise _GaveUp(f"{len(items)} vectors came for {count} texts")
-        if any(item.get("index") is not None for item in items):
-            order = {item.get("index"): item for item in items if type(item.get("index")) is int}
-            if set(order) != set(range(count)):
-                indices = shown([item.get("index") for item in items])
-                raise _GaveUp(f"the vectors are numbered {indices}, not 0 to {count - 1}: which is whose?")
-            items = [order[i] for i in range(count)]
-        return [item.get("embedding") for item in items]
-
-    def may_retry(self) -> bool:
-        """429 (but for a quota that is used up), 502, 503, 504, and 500 only where a model is loading."""
-        text = self._text()
-        if self.status == 429:
-            return "insufficient_quota" not in text
-        return self.status in _RETRY or (self.status == 500 and bool(_LOADING.search(text)))
-
-    def retry_after(self) -> float | None:
-        """Seconds to wait, from a Retry-After of seconds or of a date; None if there is none that can be read."""
-        value = self.headers.get("retry-after", "").strip()
-        try:
-            seconds = float(value)
-            return seconds if seconds == seconds else None
-        except ValueError:
-            pass
-        try:
-            return email.utils.parsedate_to_datetime(value).timestamp() - time.time()
-        except (ValueError, TypeError, OverflowError):
-            return None
-
-    def verdict(self, reason: str, count: int) -> _Refused | _GaveUp:
-        """What a status that is not to be retried means for the texts sent."""
-        size = bool(_SIZE.search(self._text()))
-        if self.status == 413 or (self.status in _REFUSED and (self.status != 500 or size)):
-            limits = f" ({count} texts in this request)" if count > 1 else ""
-            return _Refused(reason + limits, size or self.status == 413)
-        return _GaveUp(reason)
-
-    def reason(self, secret: str) -> str:
-        """The status and what to do, without the key, whatever the server repeats of it."""
-        if self.status in {401, 403}:
-            return f"refused with {self.status}: check OPENAI_API_KEY, or api_key="
-        if 300 <= self.status < 400:
-            to = shown(self.headers.get("location", "nowhere"))
-            return f"redirected ({self.status}) to {to}: not followed; if you trust that address, make it the base_url"
-        text = " ".join(self._text().split())[:200]
-        if len(secret) >= 4:
-            text = text.replace(secret, "***")
-        known = {404: "; check the model's name, and that base_url ends where /embeddings follows"}
-        return f"status {self.status}{known.get(self.status, '')}" + (f": {text}" if text else "")
-
-    def _text(self) -> str:
-        """The message in an error body, in the shapes that servers use."""
-        told = _object(self._json())
-        error = told.get("error") or told.get("detail") or told.get("message")
-        if not error:
-            return self.body[:2_000].decode(errors="replace")
-        parts = _object(error)
-        return " ".join(str(parts[k]) for k in ("message", "code", "type") if parts.get(k)) or str(error)
-
-    def _json(self) -> object:
-        try:
-            return json.loads(self.body)
-        except (ValueError, RecursionError):
-            return None
+def _rows(answer: Answer, count: int) -> list[object]:
+    """One entry for each text, in the order sent. Raises `GaveUp` if that cannot be told for sure."""
+    told = object_of(answer.json())
+    data = told.get("data")
+    if not isinstance(data, list):
+        if told.get("error"):
+            code = object_of(told["error"]).get("code")
+            raise Answer(code if isinstance(code, int) and 400 <= code < 600 else 400, answer.headers, answer.body)
+        begins = f"{answer.body[:80].decode(errors='replace')!r}" if answer.body else "an empty body"
+        raise GaveUp(f"the answer holds no list of vectors: {begins}; is this an /embeddings endpoint?")
+    items = [object_of(item) for item in cast("list[object]", data)]
+    if len(items) != count:
+        raise GaveUp(f"{len(items)} vectors came for {count} texts")
+    if any(item.get("index") is not None for item in items):
+        order = {item.get("index"): item for item in items if type(item.get("index")) is int}
+        if set(order) != set(range(count)):
+            indices = shown([item.get("index") for item in items])
+            raise GaveUp(f"the vectors are numbered {indices}, not 0 to {count - 1}: which is whose?")
+        items = [order[i] for i in range(count)]
+    return [item.get("embedding") for item in items]
 
 
-class _Line:
-    """One HTTP client with one connection, which can be cut from another thread."""
-
-    def __init__(self, base_url: str, key: str) -> None:
-        openai = _library()
-        self._openai = openai
-        self._sockets: list[socket.socket] = []
-        self._cut = False
-        http = openai.DefaultHttpxClient(
-            follow_redirects=False,
-            trust_env=not _is_loopback(base_url),  # a proxy cannot reach this machine's own loopback
-            event_hooks={"request": [self._watch], "response": [self._stop_at_errors]},
-        )
-        self._has_key = bool(key)
-        # The library insists on a key; `_watch` takes it out again where there is none.
-        self._client = openai.OpenAI(api_key=key or "none", base_url=base_url, max_retries=0, http_client=http)
-
-    def exchange(self, fields: Mapping[str, Any], limit: float, most: int) -> _Answer:
-        """Send and read, at most `most` bytes. Raises `_TooSlow`, `ConnectionError` or `_GaveUp`."""
-        openai = self._openai
-        try:
-            with self._client.embeddings.with_streaming_response.create(
-                **fields,
-                # Half for the connection, so that one lost packet leaves time for a second try.
-                timeout=openai.Timeout(limit, connect=limit / 2),
-                extra_headers={"Accept-Encoding": "identity"},  # no small body that unfolds into a huge one
-            ) as response:
-                body = bytearray()
-                for chunk in response.iter_bytes():
-                    body += chunk
-                    if len(body) > most:
-                        raise _GaveUp(f"the answer is larger than {most:,} bytes")
-                return _Answer(response.status_code, response.headers, bytes(body))
-        except Exception as error:
-            # openai 2 wraps what the hooks raise, openai 3 does not.
-            for cause in _chain(error):
-                if isinstance(cause, _Answer):
-                    return cause
-                if isinstance(cause, _GaveUp):
-                    raise cause from None
-            if isinstance(error, openai.APITimeoutError) and not _is_connect(error):
-                raise _TooSlow from error
-            last = list(_chain(error))[-1]
-            said = f"{type(last).__name__}: {last}" if str(last) else type(last).__name__
-            raise ConnectionError(f"the connection failed ({said})") from error
-
-    def cut(self) -> None:
-        """End whatever the connection is doing. For use from another thread; the line is then dead."""
-        self._cut = True
-        for held in self._sockets:
-            with contextlib.suppress(OSError):
-                # Not the TLS socket's own shutdown: that would pull its state from under the reading thread.
-                socket.socket.shutdown(held, socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """Close the connection. For use by the thread that uses it."""
-        self._client.close()
-
-    def _watch(self, request: Any) -> None:
-        request.extensions["trace"] = self._trace
-        if not self._has_key:
-            request.headers.pop("Authorization", None)
-
-    def _trace(self, event: str, info: Mapping[str, Any]) -> None:
-        if not event.endswith(("connect_tcp.complete", "start_tls.complete")):
-            return
-        held = info["return_value"].get_extra_info("socket")
-        if isinstance(held, socket.socket):
-            self._sockets = [held]
-            with contextlib.suppress(OSError, ValueError):
-                peer = held.getpeername()[0]
-                if _is_metadata(ipaddress.ip_address(peer.partition("%")[0])):
-                    held.close()
-                    raise _GaveUp(f"its name leads to {peer}, a link-local address: refused")
-            if self._cut:
-                self.cut()
-
-    def _stop_at_errors(self, response: Any) -> None:
-        """Read an error ourselves, and not whole: the library would read 200 MB of it."""
-        if response.status_code >= 300:
-            body = bytearray()
-            for chunk in response.iter_bytes():
-                body += chunk
-                if len(body) > _ERROR_BODY:
-                    break
-            raise _Answer(response.status_code, dict(response.headers), bytes(body[:_ERROR_BODY]))
-
-
-def _library() -> Any:
-    try:
-        import openai
-    except ImportError as error:
-        raise MissingExtra(f"an endpoint needs the openai library ({error}): pip install 'openai>=2'") from error
-    return openai
+def _verdict(answer: Answer, reason: str, count: int) -> _Refused | GaveUp:
+    """What a status that is not to be retried means for the texts sent."""
+    size = bool(_SIZE.search(answer.text()))
+    if answer.status == 413 or (answer.status in _REFUSED and (answer.status != 500 or size)):
+        limits = f" ({count} texts in this request)" if count > 1 else ""
+        return _Refused(reason + limits, size or answer.status == 413)
+    return GaveUp(reason)
 
 
 def _numbers(row: object) -> list[Any] | NDArray[np.float32]:
@@ -561,72 +333,3 @@ def _numbers(row: object) -> list[Any] | NDArray[np.float32]:
             "(llama.cpp: --pooling mean), or use an embedding model"
         )
     return numbers
-
-
-def _object(value: object) -> dict[str, Any]:
-    """A JSON object, or an empty one for anything else."""
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def _address(base_url: str) -> str:
-    """The base URL without its final slash, host in lower case. Raises `ValueError` if it is not safe to call."""
-    try:
-        parts = urlsplit(base_url.strip())
-        host, port = unicodedata.normalize("NFKC", parts.hostname or ""), parts.port
-    except ValueError as error:
-        raise ValueError(f"base_url {shown(base_url)} is not a URL: {error}") from None
-    if parts.scheme not in {"http", "https"} or not host:
-        raise ValueError(f"base_url {shown(base_url)} must begin with http:// or https:// and name a host")
-    if parts.username is not None or parts.password is not None:
-        raise ValueError(f"base_url {shown(base_url)} holds a user or password; give the key as OPENAI_API_KEY")
-    if parts.query or parts.fragment:
-        raise ValueError(f"base_url {shown(base_url)} must end with its path, without ? or #")
-    address = _literal(host)
-    if address is not None and _is_metadata(address):
-        raise ValueError(f"base_url {shown(base_url)} is a link-local address ({address}), where no model is served")
-    if ":" in host:
-        host = f"[{host}]"
-    return f"{parts.scheme}://{host}{f':{port}' if port else ''}{parts.path.rstrip('/')}"
-
-
-_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-
-
-def _literal(host: str) -> _Address | None:
-    """The address that a host spells out, also as one number or in octal; None for a name. Asks no DNS."""
-    host = host.partition("%")[0].rstrip(".")
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        pass
-    if re.fullmatch(r"[0-9a-fx.]+", host, re.I):
-        with contextlib.suppress(OSError):
-            return ipaddress.IPv4Address(socket.inet_aton(host))
-    return None
-
-
-def _is_metadata(address: _Address) -> bool:
-    """Link-local, also inside IPv6 (mapped, NAT64), and the one address of cloud metadata that is not."""
-    if isinstance(address, ipaddress.IPv6Address):
-        if address in ipaddress.ip_network("64:ff9b::/96"):
-            address = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-        elif address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
-    return address.is_link_local or str(address) == "fd00:ec2::254"
-
-
-def _is_loopback(base_url: str) -> bool:
-    host = urlsplit(base_url).hostname or ""
-    address = _literal(host)
-    return host == "localhost" or (address is not None and address.is_loopback)
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    at: BaseException | None = error
-    while at is not None:
-        yield at
-        at = at.__cause__ or at.__context__
-
-
-def _is_connect(error: BaseException) -> bool:
-    return any(type(cause).__name__ == "ConnectTimeout" for cause in _chain(error))

@@ -14,7 +14,10 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from ..model import ModelReply, Usage
+from . import chat
 from .fakes import HashEmbedder
+from .scripted import Step, as_reply
 
 Json = Any
 
@@ -29,6 +32,12 @@ class Fault:
     """Sent in place of the right answer; None keeps that."""
     edit: Callable[[Json], Json] | None = None
     """Changes the right answer before it is sent."""
+    chunks: Callable[[list[Json]], list[Json]] | None = None
+    """Changes the chunks of a streamed answer, after `edit`. A chunk that is text is sent as it is."""
+    unstreamed: bool = False
+    """Answers whole where a stream was asked for."""
+    undone: bool = False
+    """Ends a stream without [DONE]."""
     delay: float = 0
     """Seconds before anything is sent."""
     drip: float = 0
@@ -107,6 +116,39 @@ FAULTS: dict[str, Fault] = {
 """Faults by name, for `LoopbackEndpoint.fail`; all were seen on real servers and gateways."""
 
 
+QUIRKS: dict[str, Fault] = {
+    **{name: Fault(edit=edit) for name, edit in chat.EDITS.items()},
+    **{name: Fault(chunks=edit) for name, edit in chat.CHUNK_EDITS.items()},
+    "stream: not streamed": Fault(unstreamed=True),
+    "stream: no [DONE]": Fault(undone=True),
+    "stream: empty": Fault(chunks=lambda _: [], undone=True),
+    "stream: cut": Fault(chunks=lambda chunks: chunks[:3], undone=True),
+    "unavailable": _error(503, "Service unavailable"),
+    "gateway timeout": Fault(504, {}, "<html>Gateway Timeout</html>"),
+    "overflow (llama.cpp)": Fault(
+        400,
+        {},
+        json.dumps(
+            {
+                "error": {
+                    "code": 400,
+                    "message": "the request exceeds the available context size",
+                    "type": "exceed_context_size_error",
+                    "n_prompt_tokens": 5000,
+                    "n_ctx": 4096,
+                }
+            }
+        ),
+    ),
+    "overflow (vLLM)": _error(400, "This model's maximum context length is 4096 tokens, you sent at least 4097"),
+    "overflow (500)": _error(500, "Context size has been exceeded."),
+    "overflow (413)": _error(413, "prompt too long"),
+    "no tools (Ollama)": _error(400, "registry.ollama.ai/library/gemma does not support tools"),
+    "parser gave up (llama.cpp)": _error(500, "Failed to parse input at pos 12: <tool_call>{"),
+}
+"""What chat servers were seen to do, by name, for `LoopbackEndpoint.fail`."""
+
+
 @dataclass(frozen=True)
 class Request:
     """What a `LoopbackEndpoint` was sent. Header names are in lower case."""
@@ -117,11 +159,12 @@ class Request:
 
 
 class LoopbackEndpoint:
-    """A real HTTP server on 127.0.0.1 that speaks `/v1/embeddings` and `/v1/models`, and misbehaves as told.
+    """A real HTTP server on 127.0.0.1 for embeddings, chat completions and `/v1/models`, which misbehaves as told.
 
     `with LoopbackEndpoint() as server: Endpoint("m", server.base_url)`. `server.fail("busy", Fault(delay=1))` queues
     faults, one for each request to come; `server.always = Fault(...)` applies when the queue is empty. The limits
-    make it refuse as servers do. `server.requests` is what it was sent.
+    make it refuse as servers do. `server.requests` is what it was sent. A chat says what `server.will_say(...)` was
+    given, step by step as for `ScriptedModel`; with `strict` it refuses what any server was seen to refuse.
     """
 
     def __init__(
@@ -132,24 +175,39 @@ class LoopbackEndpoint:
         max_tokens: int | None = None,
         max_text_tokens: int | None = None,
         refuses: str | None = None,
+        strict: bool = True,
     ) -> None:
         self.embedder = HashEmbedder(dim)
         self.max_items, self.max_tokens, self.max_text_tokens = max_items, max_tokens, max_text_tokens
         self.refuses = refuses
         """A text that holds this is answered 400, and with it its whole batch."""
+        self.strict = strict
         self.requests: list[Request] = []
+        self._steps: deque[Step] = deque()
         self.always: Fault | None = None
         self.closing = threading.Event()
         self._queue: deque[Fault] = deque()
         # A later change adds a line here for each path it speaks.
         self.routes: dict[tuple[str, str], Callable[[Json], Json | Fault]] = {
             ("POST", "/v1/embeddings"): self._embeddings,
+            ("POST", "/v1/chat/completions"): self._chat,
             ("GET", "/v1/models"): lambda _: {"object": "list", "data": [{"id": "loopback", "object": "model"}]},
         }
 
     def fail(self, *faults: str | Fault) -> None:
-        """Queue faults, by name from `FAULTS` or as they are. "ok" lets one request through."""
-        self._queue.extend(Fault() if f == "ok" else FAULTS[f] if isinstance(f, str) else f for f in faults)
+        """Queue faults, by name from `FAULTS` or `QUIRKS`, or as they are. "ok" lets one request through."""
+        for fault in faults:
+            named = {"ok": Fault(), **FAULTS, **QUIRKS}
+            self._queue.append(named[fault] if isinstance(fault, str) else fault)
+
+    def will_say(self, *steps: Step) -> None:
+        """Queue what the chat answers, one step for each request that is answered well."""
+        self._steps.extend(steps)
+
+    @property
+    def chats(self) -> list[Json]:
+        """The body of every chat request it was sent, in order, refused or not."""
+        return [request.body for request in self.requests if request.path == "/v1/chat/completions"]
 
     @property
     def texts(self) -> list[str]:
@@ -185,7 +243,15 @@ class LoopbackEndpoint:
         if isinstance(told, Fault):
             return told
         told = fault.edit(told) if fault.edit else told
-        return Fault(fault.status, fault.headers, json.dumps(told), None, fault.delay, fault.drip, drop=fault.drop)
+        if "messages" in (body or {}) and body.get("stream") and not fault.unstreamed:
+            chunks = chat.pieces(told)
+            events = chat.as_events(fault.chunks(chunks) if fault.chunks else chunks)
+            events = events.removesuffix("data: [DONE]\n\n") if fault.undone else events
+            headers = {"Content-Type": "text/event-stream", **fault.headers}
+            return Fault(fault.status, headers, events, None, delay=fault.delay, drip=fault.drip, drop=fault.drop)
+        return Fault(
+            fault.status, fault.headers, json.dumps(told), None, delay=fault.delay, drip=fault.drip, drop=fault.drop
+        )
 
     def _embeddings(self, body: Json) -> Json | Fault:
         texts: list[str] = [body["input"]] if isinstance(body["input"], str) else body["input"]
@@ -201,6 +267,21 @@ class LoopbackEndpoint:
         rows = self.embedder.embed_notes(texts).tolist()
         data = [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]
         return {"object": "list", "model": body["model"], "data": data, "usage": {"total_tokens": sum(tokens)}}
+
+    def _chat(self, body: Json) -> Json | Fault:
+        fault = chat.refusal(body) if self.strict else None
+        if fault:
+            return _error(400, fault)
+        if not self._steps:
+            return _error(400, "nothing more is scripted")
+        try:
+            reply = as_reply(self._steps.popleft(), body["messages"])
+        except Exception as error:  # a step that fails is a server that fails
+            return _error(500, f"{type(error).__name__}: {error}")
+        if reply.usage == Usage():
+            size = len(json.dumps([body["messages"], body.get("tools", [])])) // 4
+            reply = ModelReply(reply.text, reply.calls, reply.finish_reason, Usage(size, len(reply.text) // 4 + 1))
+        return chat.completion(reply, body["model"])
 
 
 class _Server(ThreadingHTTPServer):
