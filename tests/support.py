@@ -183,10 +183,11 @@ def give_up_root() -> None:
 # -- a process that dies in the middle -----------------------------------------------------------------------------
 
 
-def deaths(source: Path, root: Path, act: Callable[..., object], *args: object) -> Iterator[Path]:
-    """For every n: a copy of `source` below `root` on which `act(copy, *args)` was killed before its nth step. A step
-    is an SQL statement or a change to the file system. Ends with the first copy on which it came to its end."""
-    child = Child(_die_at_each_step, source, root, act, args)
+def deaths(source: Path, root: Path, act: Callable[..., object], *args: object, every: int = 1) -> Iterator[Path]:
+    """For every n, or every second or third: a copy of `source` below `root` on which `act(copy, *args)` was killed
+    before its nth step. A step is an SQL statement or a change to the file system. Ends with the first copy on which it
+    came to its end."""
+    child = Child(_die_at_each_step, source, root, act, args, every)
     while True:
         place, died = child.hear(120)
         yield place
@@ -196,9 +197,9 @@ def deaths(source: Path, root: Path, act: Callable[..., object], *args: object) 
 
 
 def _die_at_each_step(
-    talk: Any, source: Path, root: Path, act: Callable[..., object], args: tuple[object, ...]
+    talk: Any, source: Path, root: Path, act: Callable[..., object], args: tuple[object, ...], every: int
 ) -> None:
-    for number in itertools.count():
+    for number in itertools.count(0, every):
         place = root / f"died-{number}"
         shutil.copytree(source, place)
         pid = os.fork()

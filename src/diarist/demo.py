@@ -355,7 +355,10 @@ class Transcript:
                 if event.messages:
                     cost = f"{count(event.messages, 'message')}, about {count(event.tokens, 'token')}"
                     _line("", f"(session {event.session} goes on: all of it is sent again, {cost})")
-                _line("Customer", *event.prompt.splitlines())
+                said, _, brought = event.prompt.partition("\n\n")
+                _line("Customer", said)
+                if brought:
+                    _line("Diary", *_shortened(brought).splitlines())
             case ToolStarted():
                 self._arguments[event.call] = event.arguments
             case ToolEnded():

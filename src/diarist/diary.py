@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 Where = Literal["notes", "sessions", "all"]
 When = datetime | str
 _BATCH = 64  # notes embedded between two writes of vectors
-_CANARY = "A canary sang in the kitchen on the first morning of May."
 _ASK_MODEL_EVERY = timedelta(days=7)
 _SAME_MODEL = 0.99  # cosine: rounding and batching move a vector less than this, another model more
 _CATCH_UP = 0.2  # seconds that a remember or recall may spend on vectors still owed
@@ -363,9 +362,11 @@ class Diary:
         page = exported.get("page") or ""
         if page:
             checks.checked_text(page, "the page", checks.LONGEST_TEXT)
+            if not self._store.page():
+                self.page.check(page)
         new = self._store.load(kept) if kept else 0
         self._load_sessions(exported.get("sessions") or [])
-        if page:  # as it was, also where a person had made it longer than the budget
+        if page:
             self._store.change_page(lambda now: now or page)
         if zone:
             self._store.set_setting("timezone", zone.key)
@@ -401,13 +402,12 @@ class Diary:
         Safe to interrupt: what is done stays done, and the next call goes on from there. Until it has run, notes are
         found by their words. EmbedderError if the embedder fails; nothing is lost.
         """
-        embedder = self._memory.embedder.id
-        if self._store.counts().notes and self.drift() is not None:
-            self._store.drop_vectors(embedder)  # the same id, another model behind it: none of them can stay
-        owed = self._store.owe_vectors(embedder)
-        if owed:
-            self._store.set_setting(f"canary {embedder}", self._canary().astype("<f2").tobytes())
-            self._store.set_setting(f"drifted {embedder}", None)
+        embedder = self._memory.embedder
+        # The same id with another model behind it: none of its vectors can stay.
+        changed = bool(getattr(embedder, "drifts", False)) and self.drift() is not None
+        owed = self._store.owe_vectors(embedder.id, anew=changed)
+        if self._store.setting(f"drifted {embedder.id}"):
+            self._store.set_setting(f"drifted {embedder.id}", None)
         done = self._catch_up(None, lambda made: progress(made, owed) if progress else None)
         if done < owed:
             why = self._embed(["still there?"])[1] or "some texts were refused"
@@ -551,23 +551,20 @@ class Diary:
         )
 
     def drift(self) -> float | None:
-        """How near the embedder's vector of a fixed text still is to the one it gave when this diary was last made
-        searchable: None while it is the same model (cosine .99 or more, or nothing to compare with), else the cosine.
-        Costs one embedding. EmbedderError if the embedder is down."""
+        """How near the embedder's vector of the oldest note is to the one it gave when that note was kept: None while
+        it is the same model (cosine .99 or more, or nothing to compare with), else the cosine. Costs one embedding.
+        EmbedderError if the embedder is down."""
         import numpy as np
 
-        held = self._store.setting(f"canary {self._memory.embedder.id}")
-        if not isinstance(held, bytes):
+        held = self._store.sample(self._memory.embedder.id)
+        if held is None:
             return None
-        before, now = np.frombuffer(held, "<f2").astype(np.float32), self._canary()
+        vectors, why = self._embed([held[0]])
+        if vectors[0] is None:
+            raise EmbedderError(why or f"{self._memory.embedder.id} refused a text that it once took")
+        before, now = np.frombuffer(held[1], "<f2").astype(np.float32), vectors[0][0]
         cosine = float(before @ now / np.linalg.norm(before)) if len(before) == len(now) else 0.0
         return None if cosine >= _SAME_MODEL else cosine
-
-    def _canary(self) -> NDArray[np.float32]:
-        vectors, why = self._embed([_CANARY])
-        if vectors[0] is None:
-            raise EmbedderError(why or f"{self._memory.embedder.id} refused the text {_CANARY!r}")
-        return vectors[0][0]
 
     def _drifted(self) -> bool:
         """Whether another model answers under the embedder's name. Looked into once a week, with one more embedding,
@@ -581,9 +578,7 @@ class Diary:
         if not isinstance(checked_at, str) or now - datetime.fromisoformat(checked_at) < _ASK_MODEL_EVERY:
             return False
         with suppress(StoreError, EmbedderError):
-            if self._store.setting(f"canary {embedder.id}") is None:
-                self._store.set_setting(f"canary {embedder.id}", self._canary().astype("<f2").tobytes())
-            elif drifted := self.drift() is not None:
+            if drifted := self.drift() is not None:
                 self._store.set_setting(f"drifted {embedder.id}", 1)
             self._store.set_setting("model checked at", now.isoformat())
         return drifted

@@ -197,7 +197,7 @@ class Recalled(_Happened):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayClosed(_Happened):
-    """A session ended; its history is not part of the next one. `kept` and `refused` say what `close_day` made of it."""
+    """A session ended; its history is not part of the next one. The rest says what `close_day` made of it."""
 
     session: str | None = None
     messages: int = 0
@@ -226,10 +226,10 @@ class RunEnded(_Happened):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerFailed(_Happened):
-    """A listener raised, and did not hear `event`. It stays subscribed."""
+    """A listener raised at an event, `missed`, which the others have heard. It stays subscribed."""
 
     listener: str
-    event: str
+    missed: str
     error: str
 
 
@@ -303,7 +303,7 @@ class EventBus:
             event.at,
             {
                 "listener": _name(failed),
-                "event": type(event).__name__,
+                "missed": type(event).__name__,
                 "error": f"{type(error).__name__}: {error}",
             },
         )
@@ -482,7 +482,7 @@ def _line(event: Any) -> str:
             said = event.error or event.text
             return f"< {said}" if event.stop_reason == "stop" else f"< ({event.stop_reason}) {said}"
         case ListenerFailed():
-            return f"  listener {event.listener} failed at {event.event}: {event.error}"
+            return f"  listener {event.listener} failed at {event.missed}: {event.error}"
         case _:
             return ""
 

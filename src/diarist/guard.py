@@ -44,7 +44,7 @@ def block(lines: Iterable[str], weak: bool, secret: bytes) -> str:
 
 def page_block(text: str, secret: bytes) -> str:
     """A page of Markdown between two boundaries that it cannot contain; each of its lines begins with a bar."""
-    body = "\n".join(f"| {_harmless(line)}".rstrip() for line in text.strip("\n").splitlines())
+    body = "\n".join(f"| {_harmless(line)}".rstrip() for line in text.strip("\n").splitlines()) or "|"
     mark = _boundary(body, secret)
     while mark in body:
         mark = _boundary(mark, secret)

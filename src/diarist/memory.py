@@ -72,7 +72,8 @@ class Memory:
         `timezone`: an IANA name such as "Europe/Paris", in which dates are shown; remembered with the diary.
         `shared`: owners whose diaries `recall` reads too, such as the shop's own; nothing is ever written to them.
         """
-        others = [self._store.diary(checked_owner(other)) for other in checked_list(shared, "shared")]
+        names = [checked_owner(other) for other in checked_list(shared, "shared")]
+        others = [self._store.diary(name) for name in names if name != owner]
         return Diary(self, self._store.diary(checked_owner(owner)), checked_zone(timezone), others)
 
     def owners(self) -> list[str]:

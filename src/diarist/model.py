@@ -516,6 +516,9 @@ class ChatModel:
         return reply
 
     def _error(self, reason: str, answer: wire.Answer | None = None) -> EndpointError:
+        secret = self._wire.secret
+        if len(secret) >= 4:  # whatever the server repeats of it
+            reason = reason.replace(secret, "***")
         error = EndpointError(f"asking {self.model} at {self.base_url}: {reason}")
         about = cast("Any", error)
         about.status = answer.status if answer else None
@@ -544,12 +547,15 @@ class _Events:
         self.rest = b""
 
     def __iter__(self) -> Iterator[str]:
-        left = b""
+        left = bytearray()
         for piece in self._came:
-            *lines, left = (left + piece).split(b"\n")
+            *lines, rest = piece.split(b"\n")
             for line in lines:
-                yield from self._of(line)
-        yield from self._of(left)
+                left += line
+                yield from self._of(bytes(left))
+                left.clear()
+            left += rest
+        yield from self._of(bytes(left))
 
     def _of(self, line: bytes) -> Iterator[str]:
         # Every server puts a chunk on one line, which spares putting events together from several.

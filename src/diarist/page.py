@@ -87,6 +87,10 @@ class Page:
         text = self._store.page()
         return page_block(text, self._store.secret) if text.strip() else ""
 
+    def check(self, text: str) -> None:
+        """PageFull if the text is more than the page may hold."""
+        self._fitting(text, "Nothing was changed")
+
     def _change(self, change: Callable[[str], str]) -> None:
         """Changes whatever is there. What somebody else wrote meanwhile stays unseen to this object's reader."""
         before = ""

@@ -58,7 +58,7 @@ def as_stored(data: object, owner: str, number: int) -> Stored:
             tags=checks.checked_list(held.get("tags"), "tags"),
             flagged=bool(held.get("flagged", False)),
             session=checks.checked_short(held.get("session"), "session"),
-            replaces=tuple(_id(each) for each in held.get("replaces") or ()),
+            replaces=_ids(held.get("replaces")),
             replaced_by=None if held.get("replaced_by") is None else _id(held["replaced_by"]),
             times=_times(held.get("times", 1)),
         )
@@ -79,6 +79,12 @@ def _id(value: object) -> str:
     if not value.isascii() or not value.isprintable() or len(value) > 256:
         raise ValueError(f"id {value!a} is not printable ASCII of at most 256 characters")
     return checks.checked_text(value, "id", 256)
+
+
+def _ids(value: object) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Iterable | None):
+        raise TypeError(f"replaces must be a list of ids, not {type(value).__name__}")
+    return tuple(_id(each) for each in cast("Iterable[object]", value or ()))
 
 
 def _times(value: object) -> int:

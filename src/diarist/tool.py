@@ -176,7 +176,7 @@ def _schema(function: Callable[..., Any], name: str, about: Mapping[str, str]) -
         warnings.simplefilter("ignore")  # a default that JSON cannot hold: the schema is right without it
         model = pydantic.create_model("Arguments", __config__=config, **fields)
         schema: dict[str, Any] = model.model_json_schema()
-    return model, {"required": [], **_untitled(schema)}
+    return model, _untitled(schema)
 
 
 def _untitled(schema: Any) -> Any:
@@ -372,7 +372,7 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
     dump = getattr(value, "model_dump", None)  # pydantic's
-    if dump is not None:
+    if dump is not None and not isinstance(value, type):
         return dump(mode="json")
     if isinstance(value, set | frozenset | tuple):
         return list(cast("set[Any]", value))

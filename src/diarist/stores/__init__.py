@@ -236,6 +236,10 @@ class DiaryStore(Protocol):
         another process still reads the state before."""
         ...
 
+    def sample(self, embedder: str) -> tuple[str, bytes] | None:
+        """Text and float16 numbers of the oldest note's first window, of those with a vector of this embedder."""
+        ...
+
     def residue(self, texts: Sequence[str], vectors: Sequence[bytes]) -> tuple[list[str], list[str]]:
         """(where it looked, where one of these is still to be found)."""
         ...
@@ -261,16 +265,13 @@ class DiaryStore(Protocol):
         Returns how many were new."""
         ...
 
-    def drop_vectors(self, embedder: str) -> None:
-        """Removes all vectors of an embedder; their notes are pending."""
-        ...
-
     def inspect(self) -> list[tuple[str, str, str]]:
         """(subject, what was found, what to do or "") of the files: integrity, engine, rights, free space."""
         ...
 
-    def owe_vectors(self, embedder: str) -> int:
-        """Marks every note without a vector of this embedder as pending; returns how many are."""
+    def owe_vectors(self, embedder: str, *, anew: bool = False) -> int:
+        """Marks every note without a vector of this embedder as pending, in one transaction; returns how many are.
+        With `anew` its vectors are removed first, so that every note is."""
         ...
 
     def attach(self, embedder: str, vectors: Sequence[tuple[int, str, NDArray[np.float32]]], at: datetime) -> None:

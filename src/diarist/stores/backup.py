@@ -67,7 +67,8 @@ def restore(
         )
     stage = store.root / _STAGE
     with file.told(store.root, writing=True):
-        stage.mkdir(mode=0o700, parents=True, exist_ok=True)
+        store.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        stage.mkdir(mode=0o700, exist_ok=True)
         with FileLock(stage / file.LOCK).held(10):
             try:
                 staged = FolderStore(stage, busy_timeout=1)

@@ -24,6 +24,7 @@ NAME = "diary.db"
 PAGE = "page.md"
 LOCK = "diary.lock"
 _ERASING = "erasing"
+_ERASED = ".erased-"
 _SCANNED_AT_MOST = 64 * 2**20  # bytes: a larger file is not read through at each erasure
 _CHECKPOINT_AT = 4 * 2**20  # bytes of WAL
 APPLICATION_ID = 0x44696172  # "Diar", in the SQLite header: tells our files from other programs'
@@ -231,18 +232,30 @@ def is_erasing(folder: Path) -> bool:
 
 def finish_erasing(folder: Path) -> bool:
     """Removes every file of a folder that is marked, and the folder. False if one is held open and cannot go yet."""
-    last = {_ERASING, LOCK}
     try:
         for path in folder.iterdir():
-            if path.name not in last:
+            if path.name != _ERASING:
                 path.unlink()
-        (folder / LOCK).unlink(missing_ok=True)
-        (folder / _ERASING).unlink(missing_ok=True)
-        folder.rmdir()
+        # The folder's name tells whose it was: it loses that before it loses the mark.
+        empty = folder.with_name(f"{_ERASED}{secrets.token_hex(8)}")
+        folder.rename(empty)
+        sync_folder(folder.parent)
     except OSError:
         return not folder.exists()
-    sync_folder(folder.parent)
+    _remove(empty)
     return True
+
+
+def clear_erased(root: Path) -> None:
+    """Removes the emptied folders without a name that an interrupted erasure left."""
+    for empty in root.glob(f"{_ERASED}*"):
+        _remove(empty)
+
+
+def _remove(empty: Path) -> None:
+    with suppress(OSError):
+        (empty / _ERASING).unlink(missing_ok=True)
+        empty.rmdir()
 
 
 def residue(folder: Path, texts: Iterable[str], vectors: Iterable[bytes]) -> tuple[list[str], list[str]]:
@@ -300,11 +313,11 @@ def read_text(path: Path) -> str:
 
 def write_text(path: Path, text: str) -> None:
     """Replaces a text file whole, durably, 0600; an empty text removes it. Hold the lock."""
+    building = path.with_name(path.name + ".new")
+    building.unlink(missing_ok=True)
     if not text:
         path.unlink(missing_ok=True)
     else:
-        building = path.with_name(path.name + ".new")
-        building.unlink(missing_ok=True)
         try:
             fd = os.open(building, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
             with os.fdopen(fd, "w", encoding="utf-8", newline="\n") as out:

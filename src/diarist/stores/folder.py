@@ -27,7 +27,7 @@ from ..errors import NotFound, SchemaTooNew, StoreBusy, StoreCorrupt, StoreError
 from ..forks import renew_after_fork
 from ..note import Note
 from . import Counts, Draft, Entry, Filter, Posting, Stored, file, ledger, migrate
-from .kept import NOTES, changed, drop_vectors, last_line, log, put_vectors, vectors_of
+from .kept import FIRST_MESSAGE, NOTES, changed, drop_vectors, last_line, log, put_vectors, vectors_of
 from .lock import FileLock
 from .messages import FolderMessages
 from .names import folder_name, is_cut, owner_of
@@ -76,6 +76,7 @@ class FolderStore:
 
     def owners(self) -> list[str]:
         try:
+            file.clear_erased(self._root)
             names = [entry.name for entry in os.scandir(self._root) if file.is_diary(Path(entry))]
         except FileNotFoundError:
             return []
@@ -109,6 +110,7 @@ class FolderStore:
         if removed is None:
             return None
         clear_stage(self)
+        file.clear_erased(self._root)
         looked, residue = file.residue(self._root / folder_name(owner), [], [])
         return ErasureReport(
             at, notes, messages, tuple(looked) or ("the owner's folder: gone",), tuple(residue), not removed
@@ -276,9 +278,11 @@ class FolderDiary:
             return file.finish_erasing(self._folder)
 
     def put_in_place(self, copy: Path) -> None:
-        """Puts a diary file that was made ready elsewhere in the place of this one, and its page if there is none."""
+        """Puts a diary file that was made ready elsewhere in the place of this one; its page too if nobody was here,
+        else the page stays as it is, also where it was emptied."""
         with file.told(self._path, writing=True), self._held(), self._guard:
             db = self._connect()
+            fresh = db is None
             if db is not None:
                 db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
                 if not self._inherited():
@@ -289,7 +293,7 @@ class FolderDiary:
             for end in ("-wal", "-shm"):
                 Path(f"{self._path}{end}").unlink(missing_ok=True)
             os.replace(copy / file.NAME, self._path)
-            if not self._page.exists():
+            if fresh:
                 file.write_text(self._page, file.read_text(copy / file.PAGE))
             file.sync_folder(self._folder)
 
@@ -397,8 +401,28 @@ class FolderDiary:
             return [] if db is None else vectors_of(db, NOTES, seqs)
 
     def residue(self, texts: Sequence[str], vectors: Sequence[bytes]) -> tuple[list[str], list[str]]:
+        """What other notes, messages or the tables' own words hold too is not left over; nor can a text of a few
+        letters be looked for in a file of numbers."""
         with file.told(self._folder), self._guard:
-            return file.residue(self._folder, texts, vectors)
+            long = [text for text in texts if len(text.encode()) >= _LEAST_SOUGHT]
+            looked, found = file.residue(self._folder, long, vectors)
+            kept = {file.NAME, f"{file.NAME}-wal"}
+            db = self._connect()
+            if kept & set(found) and db is not None:
+                gone = [text for text in long if not _held(db, text)]
+                found = file.residue(self._folder, gone, vectors)[1]
+            if len(long) < len(texts):
+                looked.append(f"(texts under {_LEAST_SOUGHT} bytes: removed, too short to look for)")
+            return looked, found
+
+    def sample(self, embedder: str) -> tuple[str, bytes] | None:
+        sql = (
+            "SELECT text, vector FROM notes JOIN vectors ON place = seq * 4096"
+            " WHERE owner = ? AND embedder = ? ORDER BY seq LIMIT 1"
+        )
+        with self.reading() as db:
+            found = None if db is None else row(db, sql, (self._owner, embedder))
+            return None if found is None else (found[0], found[1])
 
     def forgotten(self) -> set[str]:
         with self.reading() as db:
@@ -452,16 +476,12 @@ class FolderDiary:
                 for key in stored.keys:
                     if row(db, "SELECT 1 FROM keys WHERE key = ?", (key,)) is None:
                         self._put_key(db, seq, replace(draft, key=key))
+                        run(db, "UPDATE keys SET fingerprint = NULL WHERE key = ?", (key,))  # whatever was asked there
                 latest = setting(db, "latest", "")
                 set_settings(db, latest=max(as_text(note.created_at) or "", latest))
                 new += 1
             word_index.file_newest(db, self._owner)
         return new
-
-    def drop_vectors(self, embedder: str) -> None:
-        with self.writing() as db:
-            run(db, "DELETE FROM vectors WHERE embedder = ?", (embedder,))
-        self.owe_vectors(embedder)
 
     def inspect(self) -> list[tuple[str, str, str]]:
         with self.reading() as db:
@@ -469,10 +489,12 @@ class FolderDiary:
                 return [("file", f"{self._path}: nothing is kept yet", "")]
             return file.inspect(db, self._path)
 
-    def owe_vectors(self, embedder: str) -> int:
+    def owe_vectors(self, embedder: str, *, anew: bool = False) -> int:
         if not self._path.exists():
             return 0
         with self.writing() as db:
+            if anew:
+                run(db, "DELETE FROM vectors WHERE embedder = ? AND place < ?", (embedder, FIRST_MESSAGE * 4096))
             run(
                 db,
                 "UPDATE notes SET pending = NOT EXISTS (SELECT 1 FROM vectors"
@@ -690,6 +712,7 @@ class FolderDiary:
                 db = self._connect()
             assert db is not None
             self._update(db)
+            migrate.clear(self._path)
             if db.readonly("main"):
                 raise StoreError(f"{self._path}: is read-only: recall works, remember does not. Nothing was saved")
             run(db, "BEGIN IMMEDIATE")
@@ -815,7 +838,17 @@ class _Old:
 
 
 _INHERITED: list[Any] = []
+_LEAST_SOUGHT = 8  # bytes
 _KEYS_OF = "SELECT value FROM notes, json_each(notes.keys) WHERE seq = ? AND owner = ?"
+
+
+def _held(db: apsw.Connection, text: str) -> bool:
+    """Whether a note or message that is still kept holds the text within it, whatever the case."""
+    for table in ("notes", "messages"):
+        sql = f"SELECT 1 FROM {table} WHERE instr(lower(text), lower(?)) LIMIT 1"  # noqa: S608
+        if row(db, sql, (text,)) is not None:
+            return True
+    return False
 
 
 def _unknown(id: str) -> NotFound:

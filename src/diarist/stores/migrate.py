@@ -49,6 +49,12 @@ def migrate(db: apsw.Connection, path: Path, steps: dict[int, str] | None = None
     before.unlink(missing_ok=True)
 
 
+def clear(path: Path) -> None:
+    """Removes copies of older schemas that an interrupted change left. Hold the lock, with the new schema in place."""
+    for left in path.parent.glob(f"{path.name}.schema-*"):
+        left.unlink(missing_ok=True)
+
+
 def _copy(db: apsw.Connection, to: Path) -> None:
     building = to.with_name(to.name + ".new")
     building.unlink(missing_ok=True)
