@@ -6,6 +6,7 @@ import ast
 import asyncio
 import contextvars
 import json
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -327,13 +328,13 @@ class TestCalls:
         reply = agent(server, [call("forget_all"), odd], "Done.").run("hi")
         assert told(reply)[0] == "There is no tool 'forget_all': the tools are recall, remember."
         assert len(told(reply)[1]) < 200
-        assert told(agent(server, call("x"), "Done.", tools=()).run("hi")) == ["There is no tool 'x': there are no tools."]
+        assert told(agent(server, call("x"), "Done.", tools=()).run("hi")) == [
+            "There is no tool 'x': there are no tools."
+        ]
 
     def test_r25_r55_unknown_arguments_are_refused(self, server):
         reply = agent(server, call("remember", note="x", owner="someone else"), "Done.").run("hi")
-        assert told(reply) == [
-            "remember: no argument 'owner' is known. remember takes note (string, required)."
-        ]
+        assert told(reply) == ["remember: no argument 'owner' is known. remember takes note (string, required)."]
 
     def test_what_a_tool_raises_is_told_and_the_loop_goes_on(self, server):
         @tool
@@ -443,9 +444,10 @@ class TestBounds:
         one = agent(server, *[call("look", query="silver")] * 10, tools=[look])
         reply = one.run("Why is silver getting dearer?")
         assert ran == ["silver", "silver"]
-        assert told(reply)[2:] == [
-            "Already done, same result as before. Do not call look like this again: answer now."
-        ] * 2
+        assert (
+            told(reply)[2:]
+            == ["Already done, same result as before. Do not call look like this again: answer now."] * 2
+        )
         assert (reply.stop_reason, reply.turns) == ("repeating", 4)
         assert "look" in reply.remarks[0]
 
@@ -616,6 +618,39 @@ class TestInterrupted:
         assert "done 1" in results
         assert ended[0].stop_reason == "interrupted"
         assert one.run("where were we?", session).text == "Back."
+
+    def test_r29_a_real_interrupt_while_a_tool_runs(self, server):
+        release = threading.Event()
+
+        @tool
+        def work() -> str:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            release.wait(10)
+            return "late"
+
+        session = Session()
+        one = agent(server, call("work"), "Back.", tools=[work])
+        with pytest.raises(KeyboardInterrupt):
+            one.run("hi", session)
+        release.set()
+        assert session.messages[-1]["content"] == history.INTERRUPTED
+        assert one.run("hi", session).text == "Back."
+
+    def test_r29_a_real_interrupt_while_the_model_thinks(self, server):
+        release = threading.Event()
+
+        def step(messages):
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            release.wait(10)
+            return "late"
+
+        session = Session()
+        one = agent(server, step, "Back.")
+        with pytest.raises(KeyboardInterrupt):
+            one.run("hi", session)
+        release.set()
+        assert [message["role"] for message in session.messages] == ["user"]
+        assert one.run("hi", session).text == "Back."
 
     def test_r29_leaving_a_stream_does_too(self, server):
         release = threading.Event()

@@ -27,7 +27,7 @@ class Turned(HashEmbedder):
         self.fails_after = None
 
     def embed_notes(self, texts, /):
-        if self.fails_after is not None and self.calls >= self.fails_after:
+        if self.fails_after is not None and len({*self.texts} & {*TEXTS}) >= self.fails_after:
             raise EmbedderError("down, as this test wants it")
         return np.roll(super().embed_notes(texts), self.turn, axis=1)
 
@@ -135,7 +135,7 @@ def test_rw_020_an_embedder_that_fails_half_way_keeps_what_was_done(quick, monke
         memory.diary(OWNER).remember_many(TEXTS)
     new = Turned(48, "b")
     with Memory(quick, embedder=new) as memory:
-        new.fails_after = 3  # the fixed text, and two batches
+        new.fails_after = 4  # of six, after two batches
         with pytest.raises(EmbedderError, match="2 of 6 notes are still without vectors: down"):
             memory.diary(OWNER).reembed()
         new.fails_after = None
@@ -143,7 +143,7 @@ def test_rw_020_an_embedder_that_fails_half_way_keeps_what_was_done(quick, monke
         assert answer[0].note.text == TEXTS[4]
         new.texts.clear()
         assert memory.diary(OWNER).reembed() <= 2
-        assert not set(new.texts) & set(TEXTS[:4])
+        assert len(set(new.texts) & set(TEXTS[:4])) <= 1, "one text, to know the model by"
         assert_all_near(memory)
 
 
@@ -258,7 +258,7 @@ def test_e_7_a_server_that_is_down_when_its_model_should_be_asked_fails_nothing(
     embedder = Turned(turn=9)
     with Memory(known, embedder=embedder, clock=clock) as memory:
         clock.advance(EVERY)
-        embedder.fails_after = embedder.calls
+        embedder.fails_after = 0
         assert memory.diary(OWNER).recall("boats")[0].note.text == TEXTS[2]
         embedder.fails_after = None
         assert "model" in " ".join(memory.diary(OWNER).recall("boats").notices)

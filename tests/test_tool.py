@@ -51,7 +51,11 @@ class TestTheSchema:
         assert (parameters["type"], parameters["required"]) == ("object", ["product"])
         assert parameters["additionalProperties"] is False
         known = parameters["properties"]
-        assert known["product"] == {"type": "string", "description": "Which coffee, by its name.", "maxLength": MAX_TEXT}
+        assert known["product"] == {
+            "type": "string",
+            "description": "Which coffee, by its name.",
+            "maxLength": MAX_TEXT,
+        }
         assert known["kg"]["description"] == "Kilograms."
         assert (known["kg"]["exclusiveMinimum"], known["kg"]["maximum"], known["kg"]["default"]) == (0, 50, 1)
         assert known["grind"] == {"type": "string", "enum": ["moka", "filter"], "default": "moka"}
@@ -214,7 +218,13 @@ class TestWhatIsLetThrough:
     def test_by_hand_all_of_it_passes_as_it_is(self):
         good = {"product": "x", "kg": 2, "grind": "moka", "tags": None, "address": {"city": "Rosario"}}
         assert BY_HAND.check(good) == good
-        for bad in ({"tags": ["a", "b", "c"]}, {"address": {}}, {"address": {"city": 1}}, {"kg": True}, {"product": ""}):
+        for bad in (
+            {"tags": ["a", "b", "c"]},
+            {"address": {}},
+            {"address": {"city": 1}},
+            {"kg": True},
+            {"product": ""},
+        ):
             with pytest.raises(ValueError, match=next(iter(bad))):
                 BY_HAND.check({"product": "x", **bad})
 
@@ -230,7 +240,7 @@ class TestResults:
             ({"città": "Córdoba"}, '{"città": "Córdoba"}'),
             ([1, 2.5, True], "[1, 2.5, true]"),
             (0, "0"),
-            ({3, 3}, "[3]"),
+            ({3}, "[3]"),
             (Address(street="Mitre 1"), '{"street": "Mitre 1", "city": "Rosario"}'),
             ("half \ud83d pair", "half \ufffd pair"),
             ("a\0b", "a b"),

@@ -329,8 +329,10 @@ class _Run:
             self.start(work)
             while told < len(calls):
                 if told in done:
-                    self.tell(turn, calls[told], done[told])
+                    call, result = calls[told], done[told]
+                    self.keep(history.result(call.id, result.text))
                     told += 1
+                    self.tell(turn, call, result)
                     yield from self.heard(done)
                 else:
                     item = self.inbox.get()
@@ -339,9 +341,14 @@ class _Run:
                     else:
                         yield item
         except BaseException:
+            left: list[tuple[ToolCall, _Done]] = []
             for number in range(told, len(calls)):
                 unknown = history.INTERRUPTED if number in begun else history.NOT_BEGUN
-                self.tell(turn, calls[number], done.get(number) or _Done(number, unknown, ok=False))
+                left.append((calls[number], done.get(number) or _Done(number, unknown, ok=False)))
+            for call, result in left:  # first what must be kept: a listener may be what was interrupted
+                self.keep(history.result(call.id, result.text))
+            for call, result in left:
+                self.tell(turn, call, result)
             raise
         return repeating
 
@@ -409,7 +416,6 @@ class _Run:
             ok=done.ok,
             seconds=done.seconds,
         )
-        self.keep(history.result(call.id, done.text))
 
     # -- small things -------------------------------------------------------------------------------------------------
 

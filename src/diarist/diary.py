@@ -273,12 +273,13 @@ class Diary:
 
         A fact that changed is not corrected but replaced: `remember(..., replaces=[id])`.
         """
-        draft = self._draft(text)
-        self.note(id)
+        draft, old = self._draft(text), self.note(id)
         vectors, _ = self._embed([text])
-        return self._store.edit(
-            id, replace(draft, vectors=vectors[0], embedder=self._memory.embedder.id if vectors[0] is not None else "")
-        )
+        embedder = self._memory.embedder.id if vectors[0] is not None else ""
+        note = self._store.edit(id, replace(draft, vectors=vectors[0], embedder=embedder))
+        with suppress(StoreError):  # the correction is kept; what is left of the old text goes with the next erasure
+            self._store.residue([old.text], (), _words_of([old.text]))
+        return note
 
     def forget(self, id: str | Sequence[str]) -> ErasureReport:
         """Erases a note, or several at once (all or none): text, words and vectors, in every file of the diary.
@@ -296,7 +297,7 @@ class Diary:
         at = self._memory.now()
         self._store.forget(ids, at)
         pending = not self._store.settled()
-        looked, residue = self._store.residue(texts, ())
+        looked, residue = self._store.residue(texts, (), _words_of(texts))
         page = analysis.fold(self._store.page())
         if "page.md" not in residue and any(analysis.fold(text) in page for text in texts):
             residue.append("page.md")  # a person may have written it with other spaces or capitals
@@ -435,7 +436,7 @@ class Diary:
         at = self._memory.now()
         texts = self._store.messages.forget(checks.checked_text(id, "the session's id", checks.LONGEST_OWNER), at)
         pending = not self._store.settled()
-        looked, residue = self._store.residue(texts, ())
+        looked, residue = self._store.residue(texts, (), _words_of(texts))
         return ErasureReport(at, 0, len(texts), tuple(looked), () if pending else tuple(residue), pending)
 
     # -- the page ------------------------------------------------------------------------------------------------
@@ -677,6 +678,10 @@ class Diary:
 
 
 _FIELDS = {"text", "replaces", "happened_at", "expires_at", "source", "origin", "tags", "key", "session"}
+
+
+def _words_of(texts: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(term for text in texts for term in analysis.terms(text)))
 
 
 def _checked_id(id: str) -> str:

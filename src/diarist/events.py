@@ -2,9 +2,9 @@
 
 The order is fixed. Of one run, with `[x]` at most once, `x*` any number of times, `x+` at least once:
 
-    RunStarted [SessionRepaired] [SessionSaved]
+    RunStarted [SessionRepaired] SessionSaved*
     ( TurnStarted [SessionTrimmed] ModelRequested TextDelta* ModelReplied [TextCallSeen] [SessionSaved]
-      ToolStarted* ( what tools emit | ToolEnded [SessionSaved] )* )+
+      ToolStarted* ( what tools emit | [SessionSaved] ToolEnded )* )+
     RunEnded
 
 Every `RunStarted` has its `RunEnded`, also when the run raises. `ToolStarted` and `ToolEnded` come in the order of the

@@ -84,7 +84,9 @@ def rebuilt(saved: Iterable[Mapping[str, Any]], keep_reasoning: bool = False) ->
         at += 1
         match message.get("role"):
             case "user":
-                told.messages.append(_user(message))
+                made = _user(message)
+                told.dropped += not made["content"]
+                told.messages += [made] if made["content"] else []
             case "assistant":
                 results: list[Mapping[str, Any]] = []
                 while at < len(todo) and todo[at].get("role") == "tool":

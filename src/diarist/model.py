@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from . import wire
 from .errors import EndpointError
+from .tool import clean_text
 
 Messages = Sequence[Mapping[str, Any]]
 Schemas = Sequence[Mapping[str, Any]]
@@ -100,7 +101,7 @@ def _reply(text: str, reasoning: str, calls: Sequence[ToolCall], finish_reason: 
     thought, text = _without_thoughts(text)
     about = wire.object_of(usage)
     return ModelReply(
-        text=_without_scaffolding(text),
+        text=clean_text(_without_scaffolding(text)),
         calls=with_unique_ids(calls, ()),
         finish_reason=finish_reason if isinstance(finish_reason, str) else "",
         usage=Usage(_count(about.get("prompt_tokens")), _count(about.get("completion_tokens"))),
@@ -168,12 +169,32 @@ def _arguments(given: Any) -> tuple[dict[str, Any] | None, str, str | None]:
             value = json.loads(given, parse_constant=_no_number)
         except (ValueError, RecursionError) as error:
             return None, raw, f"the arguments are not valid JSON ({error})"
+    if _too_deep(value):
+        return None, raw, f"the arguments are nested more than {_DEEPEST} deep"
     if isinstance(value, dict):
-        return cast("dict[str, Any]", value), raw, None
+        told = cast("dict[str, Any]", value)
+        text = json.dumps(told, ensure_ascii=False, default=str)
+        # Half a surrogate pair would be refused by the server, or by whatever the tool does with it.
+        return (told if text.isascii() or text == clean_text(text) else json.loads(clean_text(text))), raw, None
     return None, raw, f"the arguments are {_KINDS.get(type(cast('object', value)), 'not an object')}, not an object"
 
 
+_DEEPEST = 50  # what goes in and out of JSON again and again must not come near Python's recursion limit
+
 _KINDS: dict[type, str] = {str: "a text", list: "a list", bool: "true or false", int: "a number", float: "a number"}
+
+
+def _too_deep(value: Any) -> bool:
+    level: list[Any] = [value]
+    for _ in range(_DEEPEST):
+        inner: list[Any] = []
+        for each in level:
+            if isinstance(each, dict):
+                inner += cast("dict[str, Any]", each).values()
+            elif isinstance(each, list):
+                inner += cast("list[Any]", each)
+        level = inner
+    return bool(level)
 
 
 def _no_number(name: str) -> Any:

@@ -240,8 +240,10 @@ class DiaryStore(Protocol):
         """Text and float16 numbers of the oldest note's first window, of those with a vector of this embedder."""
         ...
 
-    def residue(self, texts: Sequence[str], vectors: Sequence[bytes]) -> tuple[list[str], list[str]]:
-        """(where it looked, where one of these is still to be found)."""
+    def residue(
+        self, texts: Sequence[str], vectors: Sequence[bytes], words: Sequence[str] = ()
+    ) -> tuple[list[str], list[str]]:
+        """(where it looked, where one of these is still to be found). What it can remove, it removes."""
         ...
 
     def forgotten(self) -> set[str]:

@@ -278,6 +278,14 @@ def residue(folder: Path, texts: Iterable[str], vectors: Iterable[bytes]) -> tup
     return looked, found
 
 
+def among(path: Path, words: Iterable[str]) -> list[str]:
+    """Those of the words that stand somewhere in a file, whatever the case; [] for a file too large to read through."""
+    if not path.exists() or path.stat().st_size > _SCANNED_AT_MOST:
+        return []
+    data = _raw(path).lower()
+    return [word for word in dict.fromkeys(words) if word.lower().encode() in data]
+
+
 def _forms(text: str) -> set[bytes]:
     """The text in each form in which some file here may hold it."""
     return {

@@ -400,20 +400,48 @@ class FolderDiary:
         with self.reading() as db:
             return [] if db is None else vectors_of(db, NOTES, seqs)
 
-    def residue(self, texts: Sequence[str], vectors: Sequence[bytes]) -> tuple[list[str], list[str]]:
-        """What other notes, messages or the tables' own words hold too is not left over; nor can a text of a few
-        letters be looked for in a file of numbers."""
-        with file.told(self._folder), self._guard:
-            long = [text for text in texts if len(text.encode()) >= _LEAST_SOUGHT]
-            looked, found = file.residue(self._folder, long, vectors)
-            kept = {file.NAME, f"{file.NAME}-wal"}
-            db = self._connect()
-            if kept & set(found) and db is not None:
-                gone = [text for text in long if not _held(db, text)]
-                found = file.residue(self._folder, gone, vectors)[1]
-            if len(long) < len(texts):
-                looked.append(f"(texts under {_LEAST_SOUGHT} bytes: removed, too short to look for)")
+    def residue(
+        self, texts: Sequence[str], vectors: Sequence[bytes], words: Sequence[str] = ()
+    ) -> tuple[list[str], list[str]]:
+        """What other notes or messages hold too is not left over; nor can a text of a few letters be looked for in a
+        file of numbers. When SQLite moves a row to another page, a copy may stay in the gap: the file is then
+        rewritten."""
+        long = [text for text in texts if len(text.encode()) >= _LEAST_SOUGHT]
+        with file.told(self._path), self._lock_if_there(), self._guard:
+            looked, found = self._look(long, vectors, words)
+            if file.NAME in found:
+                self._rewrite()
+                looked, found = self._look(long, vectors, words)
+        if len(long) < len(texts):
+            looked.append(f"(texts under {_LEAST_SOUGHT} bytes: removed, too short to look for)")
+        return looked, found
+
+    def _look(
+        self, texts: Sequence[str], vectors: Sequence[bytes], words: Sequence[str]
+    ) -> tuple[list[str], list[str]]:
+        looked, found = file.residue(self._folder, texts, vectors)
+        db, log = self._connect(), f"{file.NAME}-wal"
+        if db is None:
             return looked, found
+        if {file.NAME, log} & set(found):
+            found = file.residue(self._folder, [text for text in texts if not _holds(db, text)], vectors)[1]
+        if file.NAME not in found:
+            seen = file.among(self._path, [word for word in words if len(word.encode()) >= _LEAST_SOUGHT])
+            found += [file.NAME] if any(not _holds(db, word) for word in seen) else []
+        return looked, found
+
+    def _rewrite(self) -> None:
+        """Writes the whole file anew, so that only what is kept is in it. Hold the lock."""
+        db = self._connect()
+        if db is not None and not db.readonly("main"):
+            with suppress(apsw.Error):  # no room for a second copy, or a reader: what is left is then reported
+                run(db, "VACUUM")
+                db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+
+    @contextmanager
+    def _lock_if_there(self) -> Generator[None]:
+        with self._lock.held(self._timeout) if self._folder.is_dir() else nullcontext():
+            yield
 
     def sample(self, embedder: str) -> tuple[str, bytes] | None:
         sql = (
@@ -842,10 +870,10 @@ _LEAST_SOUGHT = 8  # bytes
 _KEYS_OF = "SELECT value FROM notes, json_each(notes.keys) WHERE seq = ? AND owner = ?"
 
 
-def _held(db: apsw.Connection, text: str) -> bool:
-    """Whether a note or message that is still kept holds the text within it, whatever the case."""
+def _holds(db: apsw.Connection, text: str) -> bool:
+    """Whether a note or message that is still kept holds the text within it, whatever the case, or among its words."""
     for table in ("notes", "messages"):
-        sql = f"SELECT 1 FROM {table} WHERE instr(lower(text), lower(?)) LIMIT 1"  # noqa: S608
+        sql = f"SELECT 1 FROM {table} WHERE instr(lower(text), lower(?1)) OR instr(words, ?1) LIMIT 1"  # noqa: S608
         if row(db, sql, (text,)) is not None:
             return True
     return False
