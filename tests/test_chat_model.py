@@ -205,7 +205,7 @@ class TestWhatIsUnderstood:
         assert reply.text == "x \ufffd"
         assert reply.calls[0].arguments == {"query": "a \ufffd b 😀"}
 
-    @pytest.mark.parametrize("depth", [60, 5_000, 100_000])
+    @pytest.mark.parametrize("depth", [60, 5_000, 20_000])
     def test_deeply_nested_arguments_are_refused(self, server, ask, depth):
         raw = '{"a":' * depth + "1" + "}" * depth
         server.will_say(ModelReply("", (ToolCall("1", "recall", None, raw),), "tool_calls"))

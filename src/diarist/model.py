@@ -555,7 +555,7 @@ def _as_error(answer: wire.Answer, body: bytes) -> wire.Answer:
     return wire.Answer(code if isinstance(code, int) and 400 <= code < 600 else 400, answer.headers, body)
 
 
-_MOST_ANSWER = 16_000_000  # bytes read of an answer; a stream repeats a frame of 200 bytes for each token
+_MOST_ANSWER = 64_000_000  # bytes read of an answer; a stream repeats a frame of some 300 bytes for each token
 _STREAM_TIMES = 20  # a stream may last this many times `timeout` in all
 
 

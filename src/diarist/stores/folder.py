@@ -170,6 +170,7 @@ class FolderDiary:
         self._identity: tuple[int, int, int] | None = None
         self._secret = b""
         self._schema = 0
+        self._leftover = False  # copies that an interrupted change of schema left
 
     # -- what it is ----------------------------------------------------------------------------------------------
 
@@ -716,7 +717,7 @@ class FolderDiary:
         """The open file, or None while nothing is stored. Each statement sees all finished writes, of anyone."""
         with self._guard, file.told(self._path):
             db = self._connect()
-            old = db is not None and self._schema < migrate.newest()
+            old = db is not None and (self._schema < migrate.newest() or self._leftover)
         if old:
             with file.told(self._path, writing=True), self._lock.held(self._timeout), self._guard:
                 if (db := self._connect()) is not None:
@@ -739,8 +740,8 @@ class FolderDiary:
                 file.create(self._path, self._owner)
                 db = self._connect()
             assert db is not None
-            self._update(db)
-            migrate.clear(self._path)
+            if self._schema < migrate.newest() or self._leftover:
+                self._update(db)
             if db.readonly("main"):
                 raise StoreError(f"{self._path}: is read-only: recall works, remember does not. Nothing was saved")
             run(db, "BEGIN IMMEDIATE")
@@ -777,6 +778,8 @@ class FolderDiary:
         if self._schema < migrate.newest():
             migrate.migrate(db, self._path)
             self._schema = migrate.schema_of(db)
+        migrate.clear(self._path)
+        self._leftover = False
 
     def settled(self) -> bool:
         """Freed pages were overwritten as they were freed (secure_delete); what is left is the write-ahead log."""
@@ -834,6 +837,7 @@ class FolderDiary:
             file.refuse_link(self._path)
             identity = None
         if identity == self._identity and self._connection is not None:
+            self._schema = self._known_schema(self._connection)  # another version may have changed it meanwhile
             return self._connection
         if self._connection is not None and not self._inherited():
             self._connection.close()
@@ -847,8 +851,16 @@ class FolderDiary:
             db.close()
             raise StoreCorrupt(f"{self._path}: is the diary of another owner, in the wrong folder; it was left alone")
         self._secret = bytes(about["secret"])
-        self._connection, self._identity, self._schema = db, identity, migrate.schema_of(db)
+        self._leftover = migrate.left(self._path)
+        self._connection, self._identity, self._schema = db, identity, self._known_schema(db)
         return db
+
+    def _known_schema(self, db: apsw.Connection) -> int:
+        schema = migrate.schema_of(db)
+        if schema > migrate.newest():
+            known = migrate.newest()
+            raise SchemaTooNew(f"{self._path}: has schema {schema}, this diarist knows up to {known}; upgrade diarist")
+        return schema
 
     def _inherited(self) -> bool:
         """In a forked child the parent's connection must not be touched, not even to close it: it is kept for good."""

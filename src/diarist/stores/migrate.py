@@ -37,8 +37,8 @@ def migrate(db: apsw.Connection, path: Path, steps: dict[int, str] | None = None
     if not waiting:
         return
     before = path.with_name(f"{path.name}.schema-{schema_of(db)}")
-    if schema_of(db) > 0 and not before.exists():
-        _copy(db, before)
+    if schema_of(db) > 0:
+        _copy(db, before)  # anew, whatever an interrupted change left there
     for schema, script in sorted(waiting.items()):
         with db:  # one transaction; a failure rolls back to the schema before
             run(db, script)
@@ -46,7 +46,12 @@ def migrate(db: apsw.Connection, path: Path, steps: dict[int, str] | None = None
     problems = row(db, "PRAGMA integrity_check")
     if problems is None or problems[0] != "ok":
         raise StoreCorrupt(f"{path}: is damaged after its change of schema; the file as it was is {before.name}")
-    before.unlink(missing_ok=True)
+    clear(path)
+
+
+def left(path: Path) -> bool:
+    """Whether copies of older schemas lie beside the file."""
+    return any(path.parent.glob(f"{path.name}.schema-*"))
 
 
 def clear(path: Path) -> None:
