@@ -212,7 +212,8 @@ class LoopbackEndpoint:
     @property
     def texts(self) -> list[str]:
         """Every text it was sent, in order, refused or not."""
-        return [text for request in self.requests if request.body for text in request.body.get("input", [])]
+        inputs = [request.body.get("input", []) for request in self.requests if request.body]
+        return [text for sent in inputs for text in ([sent] if isinstance(sent, str) else sent)]
 
     @property
     def base_url(self) -> str:
