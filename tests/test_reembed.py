@@ -309,3 +309,18 @@ def test_e_7_putting_a_drift_right_can_be_killed_at_any_step(known, quick):
         shutil.rmtree(place)
     assert ends[0] == 0
     assert ends[-1] == 6
+
+
+def test_rw_020_saying_a_note_again_after_an_interrupted_reembed_completes_it(quick):
+    """E-7: its old vectors are still there, and make room for the new."""
+    with Memory(quick, embedder=HashEmbedder(64, "a")) as memory:
+        memory.diary(OWNER).remember("Likes tea.")
+    new = HashEmbedder(64, "b")
+    with Memory(quick, embedder=new) as memory:
+        new.down = True
+        with pytest.raises(EmbedderError):
+            memory.diary(OWNER).reembed()
+        new.down = False
+        note = memory.diary(OWNER).remember("Likes tea.")
+        assert (note.pending, note.times) == (False, 2)
+        assert memory.diary(OWNER).recall("tea").notices == ()

@@ -92,10 +92,6 @@ def score(why: Sequence[Part]) -> float:
     return 1 / (1 + math.exp(-max(-60.0, min(60.0, total))))
 
 
-def log_odds(probability: float) -> float:
-    return math.log(probability / (1 - probability))
-
-
 def verdict(scores: Sequence[float]) -> Verdict:
     best = max(scores, default=0.0)
     return "strong" if best >= STRONG_AT else "weak" if best >= WEAK_AT else "nothing"

@@ -296,12 +296,16 @@ class Diary:
         texts = [self._store.note(id).text for id in ids]
         at = self._memory.now()
         self._store.forget(ids, at)
+        return self._report(at, texts, notes=len(ids))
+
+    def _report(self, at: datetime, texts: Sequence[str], *, notes: int = 0, messages: int = 0) -> ErasureReport:
+        """Looks for what was just erased."""
         pending = not self._store.settled()
         looked, residue = self._store.residue(texts, (), _words_of(texts))
         page = analysis.fold(self._store.page())
         if "page.md" not in residue and any(analysis.fold(text) in page for text in texts):
             residue.append("page.md")  # a person may have written it with other spaces or capitals
-        return ErasureReport(at, len(ids), 0, tuple(looked), () if pending else tuple(residue), pending)
+        return ErasureReport(at, notes, messages, tuple(looked), () if pending else tuple(residue), pending)
 
     @property
     def retention_days(self) -> int | None:
@@ -435,9 +439,7 @@ class Diary:
         """Erases a session with all its messages. NotFound if there is none."""
         at = self._memory.now()
         texts = self._store.messages.forget(checks.checked_text(id, "the session's id", checks.LONGEST_OWNER), at)
-        pending = not self._store.settled()
-        looked, residue = self._store.residue(texts, (), _words_of(texts))
-        return ErasureReport(at, 0, len(texts), tuple(looked), () if pending else tuple(residue), pending)
+        return self._report(at, texts, messages=len(texts))
 
     # -- the page ------------------------------------------------------------------------------------------------
 

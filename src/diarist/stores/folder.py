@@ -250,13 +250,10 @@ class FolderDiary:
         with self.writing() as db:
             for seq, text, windows in vectors:
                 found = row(
-                    db, "SELECT pending FROM notes WHERE seq = ? AND owner = ? AND text = ?", (seq, self._owner, text)
+                    db, "SELECT 1 FROM notes WHERE seq = ? AND owner = ? AND text = ?", (seq, self._owner, text)
                 )
                 if found is not None:
-                    drop_vectors(db, seq)
-                    put_vectors(db, seq, embedder, windows)
-                    run(db, "UPDATE notes SET pending = 0 WHERE seq = ? AND owner = ?", (seq, self._owner))
-                    add_to_settings(db, pending=-int(found[0]))
+                    self._complete(db, seq, embedder, windows)
                     log(db, at, "embedded", seq)
 
     def erase(self, unchanged_since: int | None = None, *, before: Callable[[], None] = lambda: None) -> bool | None:
@@ -556,7 +553,7 @@ class FolderDiary:
     def _write_one(self, db: apsw.Connection, draft: Draft) -> int:
         seq, same_request = self._twin(db, draft)
         if seq is not None and same_request:
-            self._complete(db, seq, draft)
+            self._complete_if_pending(db, seq, draft)
             return seq
         latest = setting(db, "latest", "")
         created = as_text(draft.created_at) or ""
@@ -615,15 +612,22 @@ class FolderDiary:
             values,
         )
         self._put_key(db, seq, draft)
-        self._complete(db, seq, draft)
+        self._complete_if_pending(db, seq, draft)
 
-    def _complete(self, db: apsw.Connection, seq: int, draft: Draft) -> None:
-        """Gives a pending note the vectors that a repetition brought along."""
+    def _complete(self, db: apsw.Connection, seq: int, embedder: str, windows: NDArray[np.float32]) -> None:
+        """Gives a note its vectors, in the place of those it may have of another embedder."""
+        found = row(db, "SELECT pending FROM notes WHERE seq = ? AND owner = ?", (seq, self._owner))
+        assert found is not None
+        drop_vectors(db, seq)
+        put_vectors(db, seq, embedder, windows)
+        run(db, "UPDATE notes SET pending = 0 WHERE seq = ? AND owner = ?", (seq, self._owner))
+        add_to_settings(db, pending=-int(found[0]))
+
+    def _complete_if_pending(self, db: apsw.Connection, seq: int, draft: Draft) -> None:
+        """The same for vectors that a repetition brought along."""
         found = row(db, "SELECT pending FROM notes WHERE seq = ? AND owner = ?", (seq, self._owner))
         if draft.vectors is not None and found is not None and found[0]:
-            self._put_vectors(db, seq, draft)
-            run(db, "UPDATE notes SET pending = 0 WHERE seq = ? AND owner = ?", (seq, self._owner))
-            add_to_settings(db, pending=-1)
+            self._complete(db, seq, draft.embedder, draft.vectors)
 
     def _replace(self, db: apsw.Connection, seq: int, draft: Draft) -> None:
         if not draft.replaces:
