@@ -72,6 +72,8 @@ class Agent:
     `approve`: asked, with the `ToolCall`, before a tool that needs approval runs; only True lets it.
     `rescue_text_calls`: carry out calls that the model wrote as text, if they are its whole answer.
     `events`: a bus to share; None makes one. `token_budget`: what a request may hold, estimated, answer not included.
+    `auto_recall`: called once a session with its first user message; what it returns is appended to that message, as
+    data, so that the beginning of every request stays as it is and can be cached. `diary.auto_recall` is one.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Agent:
         rescue_text_calls: bool = False,
         events: EventBus | None = None,
         token_budget: int | None = None,
+        auto_recall: Callable[[str], str] | None = None,
     ) -> None:
         if max_turns < 1:
             raise ValueError(f"max_turns is {max_turns}; it must be at least 1")
@@ -98,6 +101,7 @@ class Agent:
             raise ValueError(f"two tools are named {next(name for name in names if names.count(name) > 1)!r}")
         self.approve, self.rescue_text_calls, self.token_budget = approve, rescue_text_calls, token_budget
         self.events = EventBus() if events is None else events
+        self.auto_recall = auto_recall
 
     def run(self, prompt: str, session: Session | None = None) -> Reply:
         """Ask, and return when there is an answer or a reason to stop.
@@ -217,8 +221,19 @@ class _Run:
         if self.session is not None:
             for message in past.missing:
                 self.save(message)
-        self.keep(history.user(self.prompt))
+        first = not any(message["role"] == "user" for message in past.messages)
+        brought = self.brought() if first and self.agent.auto_recall else ""
+        self.keep(history.user(f"{self.prompt}\n\n{brought}" if brought else self.prompt))
         yield from self.heard()
+
+    def brought(self) -> str:
+        """What the auto-recall has to say. The conversation does not depend on it: a failure is a remark."""
+        assert self.agent.auto_recall is not None
+        try:
+            return str(events.within(self.source, self.agent.auto_recall, self.prompt)).strip()
+        except Exception as error:  # the host's callable: whatever it raises
+            self.remark(f"auto_recall failed: {type(error).__name__}: {error}")
+            return ""
 
     def ask(self, turn: int) -> _Steps[ModelReply]:
         """One request."""

@@ -467,6 +467,13 @@ class Diary:
 
         return briefing(self)
 
+    def auto_recall(self, said: str) -> str:
+        """For `Agent(..., auto_recall=diary.auto_recall)`: what is saved about what was just said, as text for the
+        model. Where nothing fits it says so, and to ask."""
+        from . import tools
+
+        return tools.auto_recall(self, said)
+
     def close_day(self, session: Session, model: Model, *, events: EventBus | None = None) -> ClosedDay:
         """After a session: asks the model which facts of it are worth keeping, and keeps those that really were said.
         It only adds. See `close_day.py`."""
