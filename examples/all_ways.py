@@ -9,7 +9,7 @@ far; what is said now, and after it what the diary knows about it.
 
 import sys
 
-from diarist import Agent, ChatModel, Diary, Memory, tool
+from diarist import Agent, ChatModel, Memory, tool
 from diarist.events import console
 
 SHOP = "You are the shop assistant of a coffee roaster. Place an order as soon as you know coffee, grind and city."
@@ -21,25 +21,16 @@ def place_order(product: str, grind: str, city: str) -> str:
     return f"Ordered: {product}, ground for {grind}, to {city}."  # roaster.py shows the key that a real one needs
 
 
-def with_notes(diary: Diary, said: str) -> str:
-    """Recall without waiting for the model to think of it. It goes last, as data: what comes before stays cacheable."""
-    # "The same as last time" is near no note; what a shop needs to know of anybody who comes back is.
-    for question in (said, "what the customer ordered: coffee, grind, shipping address"):
-        found = diary.recall(question)
-        if found.verdict != "nothing":
-            return f"{said}\n\n{found.context()}"
-    return said
-
-
 def main(id: str, said: str) -> None:
     with Memory("memory") as memory:
         diary = memory.diary("c-2291")
         session = diary.session(id)
         diary.page.add("Her name is Lucía.")
-        agent = Agent(ChatModel(), SHOP + diary.briefing(), [place_order, *diary.tools()])
+        tools = [place_order, *diary.tools()]
+        # The first message of a session brings its notes; later ones have them before them.
+        agent = Agent(ChatModel(), SHOP + diary.briefing(), tools, auto_recall=diary.auto_recall)
         agent.events.subscribe(console())
-        # Only the first message: later ones have the first one's notes before them.
-        print(agent.run(said if session.messages else with_notes(diary, said), session=session).text)
+        print(agent.run(said, session=session).text)
 
 
 if __name__ == "__main__":

@@ -142,6 +142,12 @@ class _Plain(dict[int, str]):
 _PLAIN = _Plain()
 
 
+def plain(text: str) -> str:
+    """The text without case, accents and signs: "Émile's café" is "emile's cafe". Linear time."""
+    folded = _casefold(text)
+    return folded if folded.isascii() else folded.translate(_PLAIN)
+
+
 def terms(text: str) -> list[str]:
     """Index terms in text order, repetitions kept: made alike for notes and questions, so that they meet.
 

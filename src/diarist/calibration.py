@@ -35,6 +35,10 @@ class Weights:
 WITH_MEANING = Weights(start=-3.8, coverage=3.2, rarity=3.2, meaning=0.7)
 WORDS_ONLY = Weights(start=-3.6, coverage=2.0, rarity=2.5)
 
+# What time says, where the question speaks of it.
+LATEST = 3.0  # for the newest notes, where the last time is asked for: by itself enough for "weak", not for "strong"
+OF_THE_DAYS = 1.2  # for a note of the days that are named
+
 STRONG_AT = 0.6
 WEAK_AT = 0.15
 
@@ -53,8 +57,8 @@ class Evidence:
     """None for a note or question without a vector."""
 
 
-def parts(evidence: Evidence, background: tuple[float, float]) -> tuple[Part, ...]:
-    """The reasons for the score, in log-odds."""
+def parts(evidence: Evidence, background: tuple[float, float], time: Part | None = None) -> tuple[Part, ...]:
+    """The reasons for the score, in log-odds; `time` is what the note's date says."""
     mean, spread = background
     weights = WORDS_ONLY if evidence.cosine is None else WITH_MEANING
     told = [Part("start", weights.start, "how often a note answers a question, before looking")]
@@ -66,6 +70,8 @@ def parts(evidence: Evidence, background: tuple[float, float]) -> tuple[Part, ..
         told.append(
             Part("meaning", weights.meaning * steps, f"cosine {evidence.cosine:.2f}, where {mean:.2f} is usual")
         )
+    if time is not None:
+        told.append(time)
     return tuple(told)
 
 

@@ -47,9 +47,6 @@ SHOP = (
     "You are the shop assistant of a coffee roaster. Save product, grind and city as separate notes with remember. "
     "When you know all three, place the order at once, in the words of the customer or of the notes; do not ask twice."
 )
-USUAL = "what the customer ordered: coffee, grind, shipping address"
-"""What this shop will want to know of anybody who comes back."""
-
 SCRIPTED = (
     "Diarist demo with a scripted model (OPENAI_BASE_URL names a real one). Diary, embedder, recall, orders are real:"
     " no key, no server, no network. Everything stays on this machine."
@@ -99,7 +96,7 @@ def day_1(folder: str) -> int:
                 agent.run(said, session=diary.session("day-1"))
         diary.page.add(ON_THE_PAGE)
         _line("A person", f"adds a line to the customer's page: {ON_THE_PAGE}")
-        told.night(agent, diary, "day-1")
+        told.night(agent, diary, "day-1", model)
         told.events()
     _on_disk(Path(folder))
     return 0
@@ -117,7 +114,7 @@ def day_2(folder: str) -> int:
         with closing(model):
             _line("Way 2", f"the page, whole in the system prompt of each new session: {diary.page.read().strip()}")
             _line("Way 3", "search by meaning: the history is empty, the diary is not.")
-            agent.run(SAME_AGAIN if model.scripted else _with_notes(diary, SAME_AGAIN), session=diary.session("day-2"))
+            agent.run(SAME_AGAIN, session=diary.session("day-2"))
             wrong += _compared(books, model)
             if not wrong:
                 again = agent.tools["place_order"](**books.last("day-2"))
@@ -130,7 +127,7 @@ def day_2(folder: str) -> int:
             agent.run(UNANSWERED, session=diary.session("day-2"))
             if model.scripted and told.verdicts[-1:] != ["nothing"]:
                 wrong.append(f"Expected {NOTHING_SAVED!r} for {UNANSWERED!r}, found {told.verdicts[-1:]}.")
-            told.night(agent, diary, "day-2")
+            told.night(agent, diary, "day-2", model)
         told.events()
     _on_disk(Path(folder))
     print_line("")
@@ -165,22 +162,14 @@ def _plain(text: str) -> str:
 def _hired(diary: Diary, books: Books, session: str) -> tuple[Agent, Listening, Transcript]:
     """The shop's agent for one day."""
     model, told = Listening(_real() or Shopkeeper()), Transcript()
-    agent = Agent(model, SHOP + diary.briefing(), [order_tool(books, session), *diary.tools()])
+    tools = [order_tool(books, session), *diary.tools()]
+    agent = Agent(model, SHOP + diary.briefing(), tools, auto_recall=diary.auto_recall)
     agent.events.subscribe(told)
     return agent, model, told
 
 
 def _real() -> ChatModel | None:
     return ChatModel() if os.environ.get("OPENAI_BASE_URL") else None
-
-
-def _with_notes(diary: Diary, said: str) -> str:
-    """What was said, and after it, as data, what the diary has to say: so that the model need not think of recall."""
-    for question in (said, USUAL):
-        found = diary.recall(question)
-        if found.verdict != "nothing":
-            return f"{said}\n\n{found.context()}"
-    return said
 
 
 # -- the roaster: your code, and none of diarist's --------------------------------------------------------------------
@@ -284,7 +273,7 @@ class Shopkeeper:
             return self._says(messages, f"it was order {numbers[-1]}.")
         again = re.search(r"last time|as usual|the same", asked)
         if "recall" not in called and not (again and brought):
-            return self._calls(len(messages), "recall", query=USUAL if again else asked)
+            return self._calls(len(messages), "recall", query=asked)
         order = self._order(told)
         if again and len(order) == len(_FACTS):
             guess = "I take it that you mean this. " if "The match is weak" in told[-1] else ""
@@ -346,6 +335,7 @@ class Transcript:
         self.verdicts: list[str] = []
         self._happened: list[str] = []
         self._arguments: dict[str, dict[str, Any]] = {}
+        self._in_tools = 0
 
     def __call__(self, event: Any) -> None:
         self._happened.append(type(event).__name__)
@@ -355,29 +345,37 @@ class Transcript:
                 if event.messages:
                     cost = f"{count(event.messages, 'message')}, about {count(event.tokens, 'token')}"
                     _line("", f"(session {event.session} goes on: all of it is sent again, {cost})")
-                said, _, brought = event.prompt.partition("\n\n")
-                _line("Customer", said)
-                if brought:
-                    _line("Diary", *_shortened(brought).splitlines())
+                _line("Customer", event.prompt)
             case ToolStarted():
                 self._arguments[event.call] = event.arguments
+                self._in_tools += 1
             case ToolEnded():
+                self._in_tools -= 1
                 arguments = json.dumps(self._arguments.get(event.call, {}), ensure_ascii=False)
                 _line(event.name, arguments, *(f"-> {line}" for line in _shortened(event.result).splitlines()))
             case ModelReplied() if event.calls and event.text:
                 _line("Assistant", *event.text.splitlines())
             case Recalled():
                 self.verdicts.append(event.verdict)
+                if not self._in_tools:  # auto-recall: nobody called for it
+                    found = [each for each in event.candidates if each.note in event.handed_on]
+                    lines = [f"{each.score:.2f} {json.dumps(each.text, ensure_ascii=False)}" for each in found]
+                    _line("Diary", *(lines or [NOTHING_SAVED]))
             case RunEnded():
                 _line("Assistant", *(event.text or event.error).splitlines())
             case _:
                 pass
 
-    def night(self, agent: Agent, diary: Diary, session: str) -> None:
-        """The session ends, and with it the history."""
+    def night(self, agent: Agent, diary: Diary, session: str, model: Listening) -> None:
+        """The session ends, and with it the history. A real model reads it once more: what it did not think of
+        remembering is picked up."""
         kept = diary.session(session)
         kept.end()
-        agent.events.emit(DayClosed, session=session, messages=len(kept.messages))
+        if model.scripted:
+            agent.events.emit(DayClosed, session=session, messages=len(kept.messages))
+        else:
+            facts = [note.text for note in diary.close_day(kept, model, events=agent.events).kept]
+            _line("close_day", *(facts or ["found nothing more to keep."]))
         print_line("")
         _line(
             "Night",

@@ -207,7 +207,7 @@ class Diary:
                 self._catch_up(_CATCH_UP)
                 if where != "notes":
                     self._catch_up(_CATCH_UP, shelf=self._store.messages)
-            ready = _recall.question(asked, vector, self._memory.embedder)
+            ready = _recall.question(asked, vector, self._memory.embedder, wanted.now, self._shown_zone())
             for shelf in shelves:
                 nearest = None if vector is None else self._memory.nearest(shelf)
                 notices += self._shortcomings(shelf, nearest)

@@ -10,12 +10,14 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING
 
-from . import analysis, calibration
+from . import analysis, calibration, when
 from .calibration import Evidence
 from .note import Hit, Part
 from .stores import Counts, Entry, Filter, Shelf
+from .when import Days
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,6 +35,7 @@ FINALISTS = 16  # of these, notes that are judged one by one, beside four for ea
 POOL = 12  # hits wanted at the least, among which time sets the order
 SAME_FROM = 0.5  # cosine from which two notes say nearly the same (an embedder may say its own: `same`)
 EQUAL_WITHIN = 1.5  # log-odds within which two such notes answer equally well, and the newer goes first
+LATEST = 8  # notes that a question about the last time may mean: the newest
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +47,19 @@ class Question:
     vector: NDArray[np.float32] | None
     background: tuple[float, float]
     same: float = SAME_FROM
+    last_time: bool = False
+    """It asks for the last time or the usual."""
+    days: Days | None = None
+    """The days that it names."""
 
 
-def question(text: str, vector: NDArray[np.float32] | None, embedder: object) -> Question:
-    terms = {term: LIGHT_WEIGHT if term in analysis.LIGHT else 1.0 for term in analysis.terms(text)}
+def question(text: str, vector: NDArray[np.float32] | None, embedder: object, now: datetime, zone: tzinfo) -> Question:
+    last_time = when.is_about_last_time(text)
+    about = when.without_last_time(text) if last_time else text
+    terms = {term: LIGHT_WEIGHT if term in analysis.LIGHT else 1.0 for term in analysis.terms(about)}
     background: tuple[float, float] = getattr(embedder, "background", calibration.UNKNOWN_BACKGROUND)
-    return Question(terms, vector, background, getattr(embedder, "same", SAME_FROM))
+    same: float = getattr(embedder, "same", SAME_FROM)
+    return Question(terms, vector, background, same, last_time, when.days_named(text, now, zone))
 
 
 def recall(store: Shelf, nearest: Nearest | None, asked: Question, filter: Filter, limit: int) -> list[Hit]:
@@ -65,9 +75,12 @@ def recall(store: Shelf, nearest: Nearest | None, asked: Question, filter: Filte
     while True:
         candidates = _candidates(store, words, cosines, allowed, max(CANDIDATES, judged_at_most))
         finalists = _promising(words, cosines, asked, candidates, judged_at_most)
-        held = _holding(store, _judge(store, words, cosines, asked, finalists), filter, wanted)
+        timely = _timely(store, asked, filter, allowed)
+        judged = _judge(store, words, cosines, asked, sorted({*finalists, *timely}), timely)
+        held = _holding(store, judged, filter, wanted)
         if len(held) >= wanted or judged_at_most >= reachable:
-            return _newest_first(held, nearest, asked.same)[:limit]
+            # A question about other days does not want today's.
+            return _newest_first(held, None if asked.days else nearest, asked.same)[:limit]
         judged_at_most *= 8  # the best were replaced or have expired: look further down
 
 
@@ -99,8 +112,32 @@ def _promising(
     return candidates[np.argsort(-odds, kind="stable")[:count]].tolist()
 
 
+def _timely(store: Shelf, asked: Question, filter: Filter, allowed: NDArray[np.int64] | None) -> Mapping[int, Part]:
+    """Notes that what the question says of time speaks for, by their seqs: the newest, or those of the days named."""
+    import numpy as np
+
+    found: dict[int, Part] = {}
+    if asked.days is not None:
+        days = asked.days
+        of_days = store.select(replace(filter, since=days.first, before=days.end))[-CANDIDATES:]
+        part = Part("time", calibration.OF_THE_DAYS, f'dated within "{days.said}"')
+        inside = of_days if allowed is None else of_days[np.isin(of_days, allowed)]
+        found = dict.fromkeys(inside.tolist(), part)
+    if asked.last_time and not found:
+        newest = store.newest(CANDIDATES) if allowed is None else allowed[-CANDIDATES:].tolist()
+        entries = sorted((each for each in store.entries(newest) if filter.holds(each)), key=lambda each: each.order)
+        part = Part("time", calibration.LATEST, "among the newest notes, and the question is about the last time")
+        found = {each.seq: part for each in entries[-LATEST:]}
+    return found
+
+
 def _judge(
-    store: Shelf, words: _Words, cosines: Cosines | None, asked: Question, finalists: Sequence[int]
+    store: Shelf,
+    words: _Words,
+    cosines: Cosines | None,
+    asked: Question,
+    finalists: Sequence[int],
+    timely: Mapping[int, Part],
 ) -> list[tuple[int, tuple[Part, ...]]]:
     """Each finalist with the reasons for its score, best first."""
     import numpy as np
@@ -110,7 +147,7 @@ def _judge(
         found = cosines.of(np.array(finalists, np.int64)).tolist()
         near = {seq: cosine for seq, cosine in zip(finalists, found, strict=True) if not math.isnan(cosine)}
     told = [
-        (seq, calibration.parts(words.evidence(held, near.get(seq)), asked.background))
+        (seq, calibration.parts(words.evidence(held, near.get(seq)), asked.background, timely.get(seq)))
         for seq, held in store.words_of(finalists).items()
     ]
     return sorted(told, key=lambda each: (sum(part.value for part in each[1]), each[0]), reverse=True)
