@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
+import re
+import shutil
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from typing import NamedTuple
 
@@ -230,6 +235,34 @@ def test_owners(diarist, kept):
     kept(MOKA, owner="../x\ty")
     assert sorted(diarist("owners").out.splitlines()) == ["../x\\ty", OWNER]
     assert sorted(o["owner"] for o in diarist("owners", "--json").json_lines) == ["../x\ty", OWNER]
+
+
+def test_a_copied_folder_is_named_and_is_nobodys_diary(diarist, kept, place):
+    kept(MOKA)
+    shutil.copytree(place / OWNER, place / "ben")
+    ended = diarist("owners")
+    assert (ended.code, ended.out) == (1, f"{OWNER}\n")
+    assert f"ben cannot be opened: {place / 'ben' / 'diary.db'}: is the diary of another owner" in ended.err
+    assert "export and import --rename" in ended.err
+    assert [line["owner"] for line in diarist("owners", "--json").json_lines] == [OWNER]
+    examined = diarist("doctor", "ben")
+    assert (examined.code, examined.out.count("is the diary of another owner")) == (1, 1)
+    backup = diarist("backup", place.parent / "copy")
+    assert (backup.code, "is the diary of another owner" in backup.err) == (1, True)
+    assert not (place.parent / "copy").exists()
+    assert diarist("erase", "ben", "--yes").code == 0
+    assert diarist("owners") == (0, f"{OWNER}\n", "")
+
+
+def test_r56_the_page_of_a_copied_folder_is_not_shown_and_not_written(diarist, kept, place):
+    kept(MOKA)
+    (place / OWNER / "page.md").write_text("- Her name is Ana.\n", encoding="utf-8")
+    shutil.copytree(place / OWNER, place / "ben")
+    for ended in (diarist("page", "ben"), diarist("page", "ben", "--add", "x")):
+        assert (ended.code, ended.out) == (1, "")
+        assert "is the diary of another owner" in ended.err
+        assert "Ana" not in ended.err
+    assert (place / "ben" / "page.md").read_text(encoding="utf-8") == "- Her name is Ana.\n"
 
 
 def test_edit_corrects_and_forget_erases(diarist, kept):
@@ -471,16 +504,21 @@ def test_a_reader_that_leaves_early_is_no_error(place, kept):
 
 
 def test_ctrl_c_is_quiet(place):
+    reads, writes = os.pipe()
     waiting = subprocess.Popen(
         [sys.executable, "-m", "diarist", "import", OWNER, "-"],
         env={**os.environ, "DIARIST_MEMORY": str(place)},
-        stdin=subprocess.PIPE,
+        stdin=reads,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    time.sleep(1.5)
+    os.write(writes, b"Has a moka pot.\n")
+    while struct.unpack("i", fcntl.ioctl(reads, termios.FIONREAD, b"\0" * 4)) != (0,):
+        time.sleep(0.01)  # until the command has read it, and waits for more
     waiting.send_signal(signal.SIGINT)
-    out, err = waiting.communicate(timeout=20)
+    out, err = waiting.communicate(timeout=60)
+    os.close(reads)
+    os.close(writes)
     assert (waiting.returncode, out, err) == (130, b"", b"")
 
 
@@ -526,7 +564,32 @@ def test_bars_are_ascii_where_blocks_cannot_be_written(encoding, expected):
 
 def test_no_color_is_respected(place, kept):
     kept(MOKA)
-    assert b"\x1b[3" not in terminal("notes", OWNER, place=place, NO_COLOR="1")
+    shown = terminal("notes", OWNER, place=place, NO_COLOR="1")
+    assert MOKA.encode() in shown
+    assert b"\x1b[" not in shown  # not dimmed either
+
+
+class Screen(io.StringIO):
+    """A terminal as far as the tables can tell."""
+
+    encoding = "utf-8"
+
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("columns", [25, 40, 46, 64, 80])
+def test_no_terminal_is_too_narrow_for_an_id(diarist, kept, monkeypatch, columns):
+    [note] = kept("Likes tea, and a text about it that is longer than a line.")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for command in (["notes", OWNER], ["recall", OWNER, "tea", "--why"]):
+        screen = Screen()
+        monkeypatch.setattr(sys, "stdout", screen)
+        assert diarist(*command).code == 0
+        shown = screen.getvalue()
+        assert note.id in shown
+        longest = max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in shown.splitlines())
+        assert longest <= columns or columns < len(note.id)
 
 
 # --- help, version, completion, demo ----------------------------------------------------------------------------------

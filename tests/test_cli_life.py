@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shlex
 import shutil
+import sqlite3
 import stat
 import subprocess
 import sys
 import time
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +22,7 @@ import pytest
 
 from diarist import EmbedderError, Memory
 from diarist.cli import main
-from diarist.testing import HashEmbedder
+from diarist.testing import FixedClock, HashEmbedder
 
 OWNER = "c-2291"
 MOKA = "Buys 1 kg of Colombia, ground for a moka pot."
@@ -810,6 +813,88 @@ def _open_files():
     return [fd for fd in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{fd}")]
 
 
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def talked(place, embedder):
+    """Two sessions, the first of them ended, and one of somebody else."""
+    clock = FixedClock("2026-03-01T09:00:00Z")
+    with Memory(place, embedder=embedder, clock=clock) as memory:
+        first = memory.diary(OWNER).session("order-17")
+        asked = {"id": "call-1", "type": "function", "function": {"name": "recall", "arguments": '{"query": "usual"}'}}
+        first.append({"role": "user", "content": "A kilo of Colombia.\nFor a moka pot \x1b[31m"})
+        first.append({"role": "assistant", "content": "", "tool_calls": [asked]})
+        clock.set("2026-03-02T09:00:00Z")
+        first.append({"role": "tool", "tool_call_id": "call-1", "content": "Nothing saved about that."})
+        first.append({"role": "assistant", "content": [{"type": "text", "text": "Done."}, {"type": "image_url"}]})
+        first.end()
+        clock.set("2026-03-23T09:00:00Z")
+        memory.diary(OWNER).session("chat 2 \x1b[31m").append({"role": "user", "content": "Hello."})
+        memory.diary("other").session("theirs").append({"role": "user", "content": "The secret is salmon."})
+
+
+def test_sessions_of_another_owner_are_out_of_reach(diarist, talked, place):
+    for options in ([], ["--show", "theirs"], ["--forget", "theirs", "--yes"]):
+        ended = diarist("sessions", OWNER, *options)
+        assert "salmon" not in ended.out + ended.err
+        assert ended.code == (1 if options else 0)
+    assert "salmon" in diarist("sessions", "other", "--show", "theirs").out
+    assert diarist("sessions", "nobody").err == "No sessions about nobody.\n"
+
+
+def test_sessions_are_listed_the_last_first(diarist, talked):
+    assert diarist("sessions", OWNER) == (
+        0,
+        "chat 2 \\u001b[31m\t2026-03-23\t2026-03-23\t1\norder-17\t2026-03-01\t2026-03-02\t4\tended\n",
+        "",
+    )
+    listed = [json.loads(line) for line in diarist("sessions", OWNER, "--json").out.splitlines()]
+    assert [each["id"] for each in listed] == ["chat 2 \x1b[31m", "order-17"]
+    assert listed[1] == {
+        "id": "order-17",
+        "created_at": "2026-03-01T09:00:00+00:00",
+        "last_at": "2026-03-02T09:00:00+00:00",
+        "ended_at": "2026-03-02T09:00:00+00:00",
+        "expires_at": None,
+        "messages": 4,
+    }
+
+
+def test_a_session_is_shown(diarist, talked):
+    assert diarist("sessions", OWNER, "--show", "order-17").out.splitlines() == [
+        "user\tA kilo of Colombia.\\nFor a moka pot \\u001b[31m",
+        'assistant\t-> recall {"query": "usual"}',
+        "tool\tNothing saved about that.",
+        'assistant\tDone.\t{"type": "image_url"}',
+    ]
+    lines = [json.loads(line) for line in diarist("sessions", OWNER, "--show", "order-17", "--json").out.splitlines()]
+    assert lines[0]["message"]["content"].endswith("\x1b[31m")
+    assert [each["id"].rpartition("-")[2] for each in lines] == ["1", "2", "3", "4"]
+
+
+def test_forgetting_a_session_asks_for_its_id(diarist, talked):
+    refused = diarist("sessions", OWNER, "--forget", "order-17", stdin="yes\n")
+    assert (refused.code, refused.out) == (1, "")
+    assert f"4 messages of this session with {OWNER} will be gone for good." in refused.err
+    done = diarist("sessions", OWNER, "--forget", "order-17", "--json", stdin="order-17\n")
+    assert (done.code, json.loads(done.out)) == (
+        0,
+        {"forgotten": "order-17", "messages": 4, "residue": [], "pending": False},
+    )
+    assert diarist("sessions", OWNER, "--forget", "order-17", "--yes").code == 1
+    assert diarist("sessions", OWNER).out.count("\n") == 1
+    assert diarist("sessions", OWNER, "--show", "x", "--forget", "x").code == 2
+
+
+def test_a_session_with_a_damaged_message_shows_the_others(diarist, talked, place):
+    with closing(sqlite3.connect(place / OWNER / "diary.db")) as db, db:
+        db.execute("UPDATE messages SET message = '{' WHERE number = 2 AND session = 'order-17'")
+    ended = diarist("sessions", OWNER, "--show", "order-17")
+    assert (ended.code, len(ended.out.splitlines())) == (1, 3)
+    assert "1 message cannot be read: number 2." in ended.err
+
+
 # --- a terminal -------------------------------------------------------------------------------------------------------
 
 
@@ -858,6 +943,15 @@ def test_a_terminal_gets_marks_and_a_question(place, kept):
     assert code == 0
     assert f"Type {OWNER} to go on: " in shown
     assert not (place / OWNER).exists()
+
+
+def test_a_terminal_gets_sessions_line_by_line(place, talked):
+    shown, code = in_a_terminal("sessions", OWNER, "--show", "order-17", place=place)
+    assert (code, "\x1b[31m" in shown) == (0, False)
+    assert re.search(r"A kilo of Colombia\. *\r\n +For a moka pot", shown)
+    shown, code = in_a_terminal("sessions", OWNER, place=place)
+    assert (code, "\x1b[31m" in shown) == (0, False)
+    assert "4 messages; since 2026-03-01; ended" in shown
 
 
 def test_ctrl_c_at_the_question_changes_nothing(place, kept):

@@ -32,7 +32,8 @@ def examine(diary: Diary, store: DiaryStore, embedder: Embedder) -> list[Finding
         try:
             findings += look(diary, store, embedder)
         except DiaristError as e:
-            findings.append(Finding(look.__name__.strip("_"), False, str(e), "see the message"))
+            if all(each.text != str(e) for each in findings):  # a file that cannot be opened fails every look
+                findings.append(Finding(look.__name__.strip("_"), False, str(e), "see the message"))
     return findings
 
 

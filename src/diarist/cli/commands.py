@@ -1,6 +1,6 @@
 """Every command, in the order in which help shows them."""
 
-from . import everyday, moving, upkeep
+from . import everyday, talking, moving, upkeep  # noqa: I001 - the order is that of the help
 from .app import app
 
-__all__ = ["app", "everyday", "moving", "upkeep"]
+__all__ = ["app", "everyday", "moving", "talking", "upkeep"]

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import typer
 
 from ..checks import checked_zone
-from ..errors import NotFound
+from ..errors import DiaristError, NotFound
 from . import NOTHING_OR_REFUSED
 from .app import (
     AsJson,
@@ -37,6 +37,7 @@ from .show import (
     reason,
     recall_data,
     say,
+    say_forgotten,
     show_notes,
     show_recall,
 )
@@ -204,12 +205,7 @@ def forget(
                 continue
             if as_json:
                 print_json({"forgotten": note_id, "residue": report.residue, "pending": report.pending})
-            say(f"Forgotten: {note_id}")
-            for name in report.residue:
-                hint = f"diarist page {owner} --edit" if name == "page.md" else "another note may hold it"
-                say(f"The same text is still in {name}: {hint}")
-            if report.pending:
-                say("Another process still reads the state before: the log is emptied with the next write, or doctor.")
+            say_forgotten(owner, note_id, report)
     if unknown:
         raise typer.Exit(NOTHING_OR_REFUSED)
 
@@ -252,13 +248,22 @@ def owners(context: typer.Context, as_json: AsJsonLines = False) -> None:
     """List whose diaries there are."""
     with open_memory(context) as memory:
         known = memory.owners()
-    if not known:
-        raise refuse(f"No diaries in {place_of(context)}.")
-    for owner in known:
-        if as_json:
-            print_json({"owner": owner})
-        else:
-            print_line(owner)
+        if not known:
+            raise refuse(f"No diaries in {place_of(context)}.")
+        unopened = 0
+        for owner in known:
+            try:
+                _ = memory.diary(owner).timezone  # read from its file, which is then known to be a diary of this owner
+            except DiaristError as error:
+                unopened += 1
+                say(f"diarist: {owner} cannot be opened: {reason(error)}")
+                continue
+            if as_json:
+                print_json({"owner": owner})
+            else:
+                print_line(owner)
+    if unopened:
+        raise typer.Exit(NOTHING_OR_REFUSED)
 
 
 @app.command()
@@ -267,7 +272,10 @@ def demo(
         str | None, typer.Option(metavar="FOLDER", help="Leave the demo's memory in this folder, which must be new.")
     ] = None,
 ) -> None:
-    """See a diary outlive its session: two processes, no key, no server, no network."""
+    """See a diary outlive its session: two processes, no key, no server, no network.
+
+    The model is a few rules. For a real one set OPENAI_BASE_URL and DIARIST_MODEL, and OPENAI_API_KEY if it wants one.
+    """
     from ..demo import run
 
     raise typer.Exit(run(keep))

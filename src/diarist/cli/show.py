@@ -6,13 +6,14 @@ Stored text is shown, never obeyed: markup is printed as it stands, and characte
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime, tzinfo
 from functools import cache
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from ..errors import StoreError
 from ..guard import one_line
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ..doctor import Finding
+    from ..erasure import ErasureReport
+    from ..session import Message, SessionInfo
 
 BAR = 10  # cells: one for each tenth of the score
 
@@ -123,11 +126,7 @@ def show_notes(notes: Iterable[Note], now: datetime, zone: tzinfo = UTC) -> None
         for note in notes:
             print_line(note.id, _day(note, zone), note.text, *filter(None, [", ".join(_marks(note, now))]))
         return
-    console = _console()
-    grid = _grid()
-    for note in notes:
-        grid.add_row(_day(note, zone), _described(note, _marks(note, now)))
-    console.print(grid)
+    _print_rows(([_day(note, zone)], _described(note, _marks(note, now)), note.id) for note in notes)
 
 
 def show_recall(found: Recall, owner: str, *, why: bool, now: datetime) -> None:
@@ -156,15 +155,81 @@ def show_recall(found: Recall, owner: str, *, why: bool, now: datetime) -> None:
 def _recall_table(found: Recall, owner: str, why: bool, now: datetime) -> None:
     from rich.text import Text
 
-    console, grid = _console(), _grid(2)
+    rows: list[_Row] = []
     for hit in found:
         text = _described(hit.note, _marks(hit.note, now, hit, owner))
         if why:
             for part in hit.why:
                 text.append(f"\n{part.value:+.2f} {seen(part.name)}: {seen(part.text)}", style="dim")
-        score = Text(f"{hit.score:.2f} ").append(bar(hit.score, console.file), style="cyan")
-        grid.add_row(score, _day(hit.note, found.zone), text)
+        score = Text(f"{hit.score:.2f} ").append(bar(hit.score, sys.stdout), style="cyan")
+        rows.append(([score, _day(hit.note, found.zone)], text, hit.note.id))
+    _print_rows(rows)
+
+
+def show_sessions(sessions: Iterable[SessionInfo], zone: tzinfo = UTC) -> None:
+    """A session a line: id, first and last day, how many messages, and whether it has ended."""
+    if not sys.stdout.isatty():
+        for each in sessions:
+            days = (_date(each.created_at, zone), _date(each.last_at, zone))
+            print_line(each.id, *days, str(each.messages), *(["ended"] if each.ended_at else []))
+        return
+    from rich.text import Text
+
+    rows: list[_Row] = []
+    for each in sessions:
+        first, last = _date(each.created_at, zone), _date(each.last_at, zone)
+        facts = [count(each.messages, "message"), *([f"since {first}"] if first != last else [])]
+        facts += ["ended"] if each.ended_at else []
+        rows.append(([last], Text(seen(each.id)).append(f"\n{'; '.join(facts)}", style="dim"), seen(each.id)))
+    _print_rows(rows)
+
+
+def session_data(session: SessionInfo) -> dict[str, Any]:
+    return asdict(session)
+
+
+def show_messages(messages: Iterable[Message]) -> None:
+    """Who said what, and what was called; in a pipe one message a line."""
+    if not sys.stdout.isatty():
+        for each in messages:
+            print_line(str(each.get("role")), *_said(each))
+        return
+    from rich.text import Text
+
+    console, grid = _console(), _grid()
+    for each in messages:
+        said = "\n".join(as_plain_text(part) for part in _said(each))
+        grid.add_row(Text(seen(str(each.get("role"))), style="dim"), Text(said))
     console.print(grid)
+
+
+def _said(message: Message) -> list[str]:
+    """The text of a message, if it has one, and its calls."""
+    content: Any = message.get("content")
+    parts = cast("list[Any]", content) if isinstance(content, list) else [content]
+    texts = [part if isinstance(part, str) else _part(part) for part in parts if part]
+    items: Any = message.get("tool_calls")
+    calls = [_part(item, "function") for item in cast("list[Any]", items)] if isinstance(items, list) else []
+    return [*texts, *calls]
+
+
+def _part(part: Any, key: str = "text") -> str:
+    """A part of a message in words, whatever it is: it was saved as somebody else's program made it."""
+    held: Any = cast("dict[str, Any]", part).get(key) if isinstance(part, dict) else None
+    if isinstance(held, dict):
+        called = cast("dict[str, Any]", held)
+        return f"-> {called.get('name')} {called.get('arguments')}"
+    return held if isinstance(held, str) else json.dumps(part, ensure_ascii=False)
+
+
+def say_forgotten(owner: str, note_id: str, report: ErasureReport) -> None:
+    """What came of forgetting a note, and where the same text still stands."""
+    say(f"Forgotten: {note_id}")
+    for name in report.residue:
+        hint = f"diarist page {owner} --edit" if name == "page.md" else "another note may hold it"
+        say(f"The same text is still in {name}: {hint}")
+    if report.pending:
+        say("Another process still reads the state before: the log is emptied with the next write, or doctor.")
 
 
 def show_facts(facts: Iterable[tuple[str, str]]) -> None:
@@ -207,11 +272,10 @@ def progress_bar() -> Generator[Progress]:
     if not sys.stderr.isatty():
         yield lambda _done, _total, _text: None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=_console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
         yield lambda done, total, text: bar.update(task, completed=done, total=total, description=seen(text))
 
@@ -247,7 +311,11 @@ def _marks(note: Note, now: datetime, hit: Hit | None = None, asked_about: str |
 
 
 def _day(note: Note, zone: tzinfo) -> str:
-    return note.dated.astimezone(zone).strftime("%Y-%m-%d")
+    return _date(note.dated, zone)
+
+
+def _date(moment: datetime, zone: tzinfo) -> str:
+    return moment.astimezone(zone).strftime("%Y-%m-%d")
 
 
 def is_wide(stream: IO[str]) -> bool:
@@ -255,10 +323,35 @@ def is_wide(stream: IO[str]) -> bool:
     return (getattr(stream, "encoding", None) or "").lower().startswith(("utf", "cp65001"))
 
 
-def _console() -> Console:
+def _console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
-    return Console(highlight=False, markup=False, emoji=False)
+    plain = bool(os.environ.get("NO_COLOR"))  # rich leaves only the colours out, and still dims
+    return Console(stderr=stderr, color_system=None if plain else "auto", highlight=False, markup=False, emoji=False)
+
+
+_Row = tuple["list[str | Text]", "Text", str]
+"""Short cells that are never broken, what stands beside them, and the id in it."""
+
+
+def _print_rows(rows: Iterable[_Row]) -> None:
+    """Side by side; or, where an id would be broken so, one below the other."""
+    from rich.text import Text
+
+    console, every = _console(), list(rows)
+    beside = max((sum(len(cell) + 2 for cell in cells) for cells, _, _ in every), default=0)
+    longest = max((len(id) + 1 for _, _, id in every), default=0)
+    if beside + longest <= console.width:
+        grid = _grid(len(every[0][0]) if every else 1)
+        for cells, text, _ in every:
+            grid.add_row(*cells, text)
+        console.print(grid)
+        return
+    for cells, text, _ in every:
+        console.print(Text("  ").join(Text(cell) if isinstance(cell, str) else cell for cell in cells), soft_wrap=True)
+        for line in text.split("\n"):
+            fits = all(len(word) <= console.width for word in line.plain.split(" "))
+            console.print(line, soft_wrap=not fits, overflow="fold" if fits else None)
 
 
 def _grid(fixed: int = 1) -> Any:

@@ -36,6 +36,8 @@ def back_up(store: FolderStore, to: Path, at: datetime) -> list[str]:
             made = ledger.mark(store.root, at)
             owners = store.owners()
             for owner in owners:
+                with store.diary(owner).reading():  # a folder copied under another name is nobody's, and is said
+                    pass
                 _copy(store.folder(owner), to / store.folder(owner).name)
             about = {"made_at": at.isoformat(), "ledger": made.ledger, "lines": made.lines}
             file.write_text(to / _MADE, json.dumps(about) + "\n")  # last: without it, it is no backup

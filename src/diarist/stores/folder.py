@@ -535,10 +535,12 @@ class FolderDiary:
     # -- the page ------------------------------------------------------------------------------------------------
 
     def page(self) -> str:
-        with file.told(self._page):
+        with file.told(self._page), self.reading():  # opened first: in a copied folder the page is somebody else's
             return file.read_text(self._page)
 
     def change_page(self, change: Callable[[str], str]) -> str:
+        with self.reading():
+            pass  # a folder copied from another owner is refused, before anything is written
         with file.told(self._page, writing=True), self._held():
             if not self._path.exists():  # the diary's own secret closes the block in which the page is shown
                 file.create(self._path, self._owner)
@@ -853,7 +855,10 @@ class FolderDiary:
         about = settings(db)
         if about.get("owner") != self._owner:
             db.close()
-            raise StoreCorrupt(f"{self._path}: is the diary of another owner, in the wrong folder; it was left alone")
+            raise StoreCorrupt(
+                f"{self._path}: is the diary of another owner, in the wrong folder; it was left alone. If the folder"
+                " was copied, remove the copy: diarist export and import --rename copy a diary to another owner"
+            )
         self._secret = bytes(about["secret"])
         self._leftover = migrate.left(self._path)
         self._connection, self._identity, self._schema = db, identity, self._known_schema(db)
