@@ -226,6 +226,17 @@ class TestAutoRecall:
         said = server.chats[0]["messages"][1]["content"]
         assert said == f"The same as last time!\n\n{NOTHING_SAVED} If it matters, ask the person; do not guess."
 
+    def test_what_was_brought_is_not_what_the_person_said(self, server, memory):
+        diary = memory.diary("c-2291")
+        diary.remember_many(list(FACTS))
+        server.will_say("Yes.", "No.")
+        hired(server, diary, auto_recall=diary.auto_recall).run("For my moka pot", session=diary.session("a"))
+        empty = memory.diary("new")
+        hired(server, empty, auto_recall=empty.auto_recall).run("As usual", session=empty.session("a"))
+        said = [[hit.note.text.strip() for hit in each.recall("moka pot", where="sessions")] for each in (diary, empty)]
+        assert said[0] == ["For my moka pot", "Yes."]
+        assert sorted(said[1]) == ["As usual", "No."]
+
     def test_any_callable_will_do_and_nothing_adds_nothing(self, server):
         server.will_say("Hello.")
         Agent(ChatModel("m", base_url=server.base_url), auto_recall=lambda said: "").run("hi")

@@ -385,7 +385,8 @@ class _Run:
             return f"{call.name}: {call.fault}; received {call.raw[:200]!r}. {made.takes()}"
         try:
             arguments = made.check(call.arguments)
-            ask = made.needs_approval(arguments) if callable(made.needs_approval) else made.needs_approval
+            ask = made.needs_approval
+            ask = self.untrusted_read() if ask == "after_untrusted" else ask(arguments) if callable(ask) else ask
         except Exception as error:  # also from the host's `needs_approval`: what cannot be decided is not done
             return (
                 str(error) if isinstance(error, ValueError) else f"{call.name} failed: {type(error).__name__}: {error}"
@@ -397,6 +398,18 @@ class _Run:
         answer = self.agent.approve(call)
         answer = awaited(answer) if inspect.isawaitable(answer) else answer
         return arguments if answer is True else f"Not done: a person refused this call of {call.name}."
+
+    def untrusted_read(self) -> bool:
+        """Whether the model has read what an untrusted tool gave, also earlier in the session: the transcript says so.
+        What came of a tool that this agent does not have counts as untrusted."""
+        answered = {message.get("tool_call_id") for message in self.messages if message["role"] == "tool"}
+        names = (
+            call["function"]["name"]
+            for message in self.messages
+            for call in message.get("tool_calls", ())
+            if call["id"] in answered
+        )
+        return any(name not in self.agent.tools or self.agent.tools[name].untrusted for name in names)
 
     def start(self, work: deque[tuple[int, Tool, dict[str, Any]]]) -> None:
         """Begin all of the work in threads, which put a `_Done` into the inbox for each."""

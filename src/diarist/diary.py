@@ -14,14 +14,15 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 from zoneinfo import ZoneInfo
 
-from . import analysis, calibration, checks, doctor, embedders, portable
+from . import analysis, calibration, checks, doctor, embedders, portable, redaction, suspicion
 from . import recall as _recall
 from .doctor import Finding
 from .erasure import ErasureReport
 from .errors import EmbedderError, NotFound, StoreError
+from .guard import without_blocks
 from .note import Hit, Note, Origin, Recall
 from .page import Page
 from .scan import Nearest
@@ -56,7 +57,7 @@ class Diary:
         self._store = store
         self._zone = zone
         self._shared = shared
-        self._page = Page(store)
+        self._page = Page(store, allowed=self._allowed)
 
     @property
     def owner(self) -> str:
@@ -94,6 +95,9 @@ class Diary:
         key makes no second note. `session`: the id of the session in which it was said. If the embedder is down the
         note is kept all the same, `pending` is true, and its vector is made later.
 
+        A block of recalled notes that is handed back is left out, and secrets as `Memory(secrets=...)` says. A text
+        that reads like instructions is `flagged`; one of a third party is then kept out of recall until `release`.
+
         Raises ValueError or TypeError for bad input, NotFound for an unknown id in `replaces`, StoreError if it
         could not be saved; nothing is then half-kept.
         """
@@ -110,7 +114,7 @@ class Diary:
         )
         twin = self._store.twin(draft)
         if twin is None or twin.pending:
-            vectors, _ = self._embed([text])
+            vectors, _ = self._embed([draft.text])
             draft = replace(
                 draft, vectors=vectors[0], embedder=self._memory.embedder.id if vectors[0] is not None else ""
             )
@@ -190,6 +194,7 @@ class Diary:
             raise ValueError(f"where must be 'notes', 'sessions' or 'all', not {where!r}")
         limit, floor = checks.checked_limit(limit), checks.checked_score(min_score)
         wanted = self._filter(since, before, as_of, now, tags, source, include_replaced)
+        asked = asked if self._memory.secrets == "keep" else redaction.masked(asked)
         notices = [f"the question was cut at {checks.LONGEST_QUESTION:,} characters"] if cut else []
         shelves: list[Shelf] = []
         for store in (self._store, *self._shared):
@@ -216,7 +221,7 @@ class Diary:
                 hits = sorted(hits, key=lambda hit: (round(hit.score, 9), hit.note.dated), reverse=True)[:limit]
         with suppress(StoreError):
             self._retire()
-        kept = tuple(hit for hit in hits if floor is None or hit.score >= floor)
+        kept = tuple(_recall.marked(hit) for hit in hits if floor is None or hit.score >= floor)
         return Recall(
             question,
             kept,
@@ -238,12 +243,14 @@ class Diary:
         now: When | None = None,
         tags: Iterable[str] | None = None,
         source: str | None = None,
+        include_quarantined: bool = False,
         limit: int | None = None,
         offset: int = 0,
     ) -> list[Note]:
-        """Every note that holds, newest first; with `include_replaced` those that were replaced or have expired too.
-        `limit` and `offset` give a page of them; `count` says how many there are."""
-        wanted = self._filter(since, before, as_of, now, tags, source, include_replaced)
+        """Every note that holds, newest first; with `include_replaced` those that were replaced or have expired too,
+        with `include_quarantined` those that are kept out of recall, for a person to read. `limit` and `offset` give a
+        page of them; `count` says how many there are."""
+        wanted = self._filter(since, before, as_of, now, tags, source, include_replaced, include_quarantined)
         if offset < 0:
             raise ValueError(f"offset {offset} is before the first note; give 0 or more")
         if limit is not None:
@@ -260,13 +267,23 @@ class Diary:
         now: When | None = None,
         tags: Iterable[str] | None = None,
         source: str | None = None,
+        include_quarantined: bool = False,
     ) -> int:
         """How many notes `notes` would give, without reading them."""
-        return self._store.count(self._filter(since, before, as_of, now, tags, source, include_replaced))
+        wanted = self._filter(since, before, as_of, now, tags, source, include_replaced, include_quarantined)
+        return self._store.count(wanted)
 
     def note(self, id: str) -> Note:
         """One note, whatever became of it. NotFound for an unknown id and for another owner's alike."""
         return self._store.note(_checked_id(id))
+
+    def release(self, id: str) -> Note:
+        """Lets a note that reads like instructions be recalled, since a person has read it: one of a third party leaves
+        its quarantine, and takes the places of the notes it replaces. It stays marked where it is shown. The history
+        keeps when that was; a second time changes nothing. NotFound for an unknown id. No tool of a model does this.
+        """
+        note = self.note(id)
+        return self._store.release(id, self._memory.now(), suspicion.reasons(note.text))
 
     def edit(self, id: str, text: str) -> Note:
         """Corrects a note: the new text takes the old one's place, and the old text is erased. The dates stay.
@@ -274,7 +291,7 @@ class Diary:
         A fact that changed is not corrected but replaced: `remember(..., replaces=[id])`.
         """
         draft, old = self._draft(text), self.note(id)
-        vectors, _ = self._embed([text])
+        vectors, _ = self._embed([draft.text])
         embedder = self._memory.embedder.id if vectors[0] is not None else ""
         note = self._store.edit(id, replace(draft, vectors=vectors[0], embedder=embedder))
         with suppress(StoreError):  # the correction is kept; what is left of the old text goes with the next erasure
@@ -349,8 +366,22 @@ class Diary:
 
         A note whose id is here already stays as it is, and one that was forgotten here stays forgotten unless
         `forgotten_too`. The page is taken if there is none yet. Another owner's export is refused unless `rename`.
+        Texts are looked at anew for instructions and secrets; a release in the export counts.
         ValueError or TypeError, with the position, for anything no export writes; nothing is then kept.
         """
+        if isinstance(exported, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            exported = self._allowed_export(exported)
+        return self.take_over(exported, rename=rename, forgotten_too=forgotten_too, progress=progress)
+
+    def take_over(
+        self,
+        exported: Mapping[str, Any],
+        *,
+        rename: bool = True,
+        forgotten_too: bool = False,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> int:
+        """`load` for what this memory keeps already: `Memory.merge` may not fail at a secret that was once let in."""
         if not isinstance(exported, Mapping) or not isinstance(exported.get("notes"), list):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError("load takes what export gave, a dict with a list of notes")
         if exported.get("diarist") != portable.FORM:
@@ -426,7 +457,11 @@ class Diary:
         new one: from then on it is erased at the next chance."""
         checked = checks.checked_text(id, "the session's id", checks.LONGEST_OWNER)
         until, messages = checks.checked_time(expires_at, "expires_at"), self._store.messages
-        return Session(messages, checked, self._memory.now, until, lambda: self._catch_up(None, shelf=messages))
+
+        def embed() -> int:
+            return self._catch_up(None, shelf=messages)
+
+        return Session(messages, checked, self._memory.now, until, embed, self._memory.secrets)
 
     def sessions(self) -> list[SessionInfo]:
         """All sessions, the one written to last first."""
@@ -505,15 +540,13 @@ class Diary:
         key: str | None = None,
         session: str | None = None,
     ) -> Draft:
-        checks.checked_text(text, "the note", checks.LONGEST_TEXT)
-        return Draft(
-            text=text,
-            words=tuple(analysis.terms(text)),
-            fingerprint=blake2b(analysis.fold(text).encode(), digest_size=16).digest(),
+        text = self._own(checks.checked_text(text, "the note", checks.LONGEST_TEXT))
+        return self._analysed(
+            text,
             created_at=self._memory.now(),
             happened_at=checks.checked_time(happened_at, "happened_at"),
             expires_at=checks.checked_time(expires_at, "expires_at"),
-            source=checks.checked_short(source, "source"),
+            source=self._allowed(checks.checked_short(source, "source"), "the source"),
             origin=checks.checked_origin(origin),
             tags=checks.checked_list(tags, "tags"),
             replaces=checks.checked_list(replaces, "replaces"),
@@ -521,18 +554,57 @@ class Diary:
             session=checks.checked_short(session, "session", checks.LONGEST_OWNER),
         )
 
+    def _own(self, text: str) -> str:
+        """The text without what was read from a diary a moment ago, and as the policy on secrets lets it be kept."""
+        new = without_blocks(text)
+        if not new:
+            raise ValueError("the note is only a block of notes that are saved already; give the new fact alone")
+        return self._allowed(new, "the note")
+
+    def _allowed(self, text: Any, what: str) -> Any:
+        return redaction.allowed(text, self._memory.secrets, what) if text else text
+
+    def _allowed_export(self, exported: Mapping[str, Any]) -> Mapping[str, Any]:
+        """An export as the policy on secrets lets it be kept. What is no export is left for `take_over` to refuse."""
+        notes, page = exported.get("notes"), exported.get("page")
+        if self._memory.secrets == "keep" or not isinstance(notes, list):
+            return exported
+        told: list[Any] = []
+        for number, each in enumerate(cast("list[Any]", notes)):
+            if isinstance(each, Mapping):
+                held = cast("Mapping[str, Any]", each)
+                texts = {name: held[name] for name in ("text", "source") if isinstance(held.get(name), str)}
+                what = f"note {number} (counting from 0) of the export"
+                each = {**held, **{name: self._allowed(text, what) for name, text in texts.items()}}
+            told.append(each)
+        return {**exported, "notes": told, "page": self._allowed(page, "the page") if isinstance(page, str) else page}
+
+    def _analysed(self, text: str, **fields: Any) -> Draft:
+        return Draft(
+            text=text,
+            words=tuple(analysis.terms(text)),
+            fingerprint=blake2b(analysis.fold(text).encode(), digest_size=16).digest(),
+            flagged_for=suspicion.reasons(text),
+            **fields,
+        )
+
     def draft_of(self, stored: Stored) -> Draft:
         """A stored note ready to be written again; its vectors are made anew."""
         note = stored.note
-        draft = self._draft(
+        draft = self._analysed(
             note.text,
+            created_at=stored.first_at,
             happened_at=note.happened_at,
             expires_at=note.expires_at,
             source=note.source,
             origin=note.origin,
             tags=note.tags,
+            session=note.session,
         )
-        return replace(draft, created_at=stored.first_at, session=note.session)
+        if note.flagged:  # by other rules, elsewhere or earlier: a flag is not lost on the way
+            why = tuple(dict.fromkeys([*note.flagged_for, *draft.flagged_for])) or ("marked elsewhere",)
+            draft = replace(draft, flagged_for=why, released=note.released)
+        return draft
 
     def _numbered_draft(self, number: int, each: str | Mapping[str, Any]) -> Draft:
         try:
@@ -548,7 +620,7 @@ class Diary:
 
     def _filter(
         self, since: When | None, before: When | None, as_of: When | None, now: When | None, tags: Iterable[str] | None,
-        source: str | None, include_replaced: bool,
+        source: str | None, include_replaced: bool, include_quarantined: bool = False,
     ) -> Filter:  # fmt: skip
         return Filter(
             now=checks.checked_time(now, "now") or self._memory.now(),
@@ -558,6 +630,7 @@ class Diary:
             tags=checks.checked_list(tags, "tags"),
             source=checks.checked_short(source, "source"),
             include_replaced=include_replaced,
+            include_quarantined=include_quarantined,
         )
 
     def drift(self) -> float | None:

@@ -28,7 +28,7 @@ class Finding:
 def examine(diary: Diary, store: DiaryStore, embedder: Embedder) -> list[Finding]:
     """Every finding about one diary; one that cannot be made is a finding too."""
     findings: list[Finding] = []
-    for look in (_files, _erasures, _vectors, _model, _page):
+    for look in (_files, _erasures, _vectors, _model, _page, _quarantine):
         try:
             findings += look(diary, store, embedder)
         except DiaristError as e:
@@ -75,3 +75,11 @@ def _page(diary: Diary, store: DiaryStore, embedder: Embedder) -> list[Finding]:
     tokens, budget = diary.page.tokens, diary.page.budget
     advice = "" if tokens <= budget else "shorten it: diarist page OWNER --edit"
     return [Finding("page", not advice, f"{tokens:,} of {budget:,} tokens", advice)]
+
+
+def _quarantine(diary: Diary, store: DiaryStore, embedder: Embedder) -> list[Finding]:  # noqa: ARG001
+    kept_out = diary.count(include_quarantined=True) - diary.count()
+    if not kept_out:
+        return []
+    text = f"{kept_out} notes of third parties read like instructions and are never recalled"
+    return [Finding("quarantine", True, f"{text}; after reading: diarist release OWNER ID")]

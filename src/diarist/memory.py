@@ -17,6 +17,7 @@ from .embedders import Embedder, open_embedder
 from .erasure import ErasureReport
 from .errors import StoreError
 from .forks import renew_after_fork
+from .redaction import POLICIES, Policy
 from .scan import Nearest
 from .stores import Shelf, open_store
 
@@ -42,11 +43,13 @@ class Memory:
         clock: Callable[[], datetime] = _system_clock,
         busy_timeout: float = 30.0,
         retention_days: int | None = None,
+        secrets: Policy = "keep",
     ) -> None:
         """`path`: the folder. `embedder`: see `open_embedder`; no model is loaded before the first text.
         `clock`: returns an aware datetime. `busy_timeout`: seconds to wait for another process that is writing
-        before `StoreBusy`. `retention_days`: notes last said longer ago are erased; a diary may have its own. Opening
-        creates and reads nothing."""
+        before `StoreBusy`. `retention_days`: notes last said longer ago are erased; a diary may have its own.
+        `secrets`: what is done about keys, passwords and card numbers in a text, before it is embedded or kept: "keep"
+        them, "mask" them, or "refuse" the text (ValueError). Opening creates and reads nothing."""
         place = os.fspath(path)
         if not isinstance(place, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"the memory's path must be text or a Path, not {type(path).__name__}")
@@ -60,6 +63,10 @@ class Memory:
         self._clock = clock
         self.retention_days = checked_days(retention_days)
         """Notes last said longer ago than this are erased; None keeps them for good."""
+        if secrets not in POLICIES:
+            raise ValueError(f"secrets must be one of {', '.join(map(repr, POLICIES))}, not {secrets!r}")
+        self.secrets: Policy = secrets
+        """What is done about secrets in a text that is to be kept."""
         self._vectors: OrderedDict[tuple[str, str], Nearest] = OrderedDict()
         self._done: dict[str, datetime] = {}
         self._mutex = threading.Lock()
@@ -104,7 +111,7 @@ class Memory:
         while True:
             position = store.position()
             new.page.join(old.page.read())
-            moved += new.load(old.export() | {"page": "", "timezone": None, "retention_days": None}, rename=True)
+            moved += new.take_over(old.export() | {"page": "", "timezone": None, "retention_days": None})
             report = self._store.erase(old.owner, self.now(), unchanged_since=position)
             if report is None:
                 continue  # somebody wrote to it meanwhile

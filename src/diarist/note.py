@@ -15,6 +15,8 @@ Verdict = Literal["strong", "weak", "nothing"]
 
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")  # strftime would follow the machine's language
 NOTHING_SAVED = "Nothing saved about that."
+ASK_INSTEAD = "If it matters, ask the person; do not guess."
+"""What auto-recall adds to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,11 @@ class Note:
     """Who said it. Set by the host program, never by a model."""
     tags: tuple[str, ...] = ()
     flagged: bool = False
-    """It reads like instructions to a model."""
+    """It reads like instructions to a model (`suspicion.py`). It is then shown with a mark."""
+    flagged_for: tuple[str, ...] = ()
+    """What made it so, in words; () where the flag came with an import that did not say."""
+    released: bool = False
+    """A person has read it and lets it be recalled all the same, see `Diary.release`."""
     session: str | None = None
     replaces: tuple[str, ...] = ()
     """Ids of the notes that this one took the place of."""
@@ -47,6 +53,11 @@ class Note:
     """How often the same text was remembered."""
     pending: bool = False
     """Saved and found by its words, but not yet by its meaning: the embedder was not there."""
+
+    @property
+    def quarantined(self) -> bool:
+        """Kept, but never recalled: it came from a third party, reads like instructions, and nobody released it."""
+        return self.flagged and not self.released and self.origin == "third_party"
 
     @property
     def dated(self) -> datetime:

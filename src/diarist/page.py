@@ -22,8 +22,11 @@ BUDGET = 1_000  # tokens, as `analysis.estimate_tokens` counts them
 class Page:
     """The page of one diary, from `Diary.page`."""
 
-    def __init__(self, store: DiaryStore, budget: int = BUDGET) -> None:
+    def __init__(
+        self, store: DiaryStore, budget: int = BUDGET, allowed: Callable[[str, str], str] = lambda text, _: text
+    ) -> None:
         self._store = store
+        self._allowed = allowed  # (text, what it is) -> the text as the host's policy on secrets lets it be kept
         self.budget = budget
         """Tokens it may hold, estimated: UTF-8 bytes / 4, and one for each CJK character."""
         self._seen: str | None = None
@@ -41,7 +44,8 @@ class Page:
     def add(self, note: str) -> None:
         """Appends one note as a line. PageFull, with how full the page is and what to do, if it does not fit; then
         nothing changes. The note counts from the next `render`, so that a prompt that is in use stays as it was."""
-        line = "- " + " ".join(checks.checked_text(note, "the note", checks.LONGEST_TEXT).split())
+        text = self._allowed(checks.checked_text(note, "the note", checks.LONGEST_TEXT), "the note")
+        line = "- " + " ".join(text.split())
 
         def appended(text: str) -> str:
             if line in text.splitlines():
@@ -69,6 +73,7 @@ class Page:
         """
         if text != "":
             text = checks.checked_text(text, "the page", checks.LONGEST_TEXT).replace("\r\n", "\n").replace("\r", "\n")
+            text = self._allowed(text, "the page")
         self._fitting(text, "The page was left as it was")
 
         def swapped(now: str) -> str:

@@ -18,7 +18,8 @@ from .stores import Stored
 
 FORM = 1
 _TIMES = ("created_at", "happened_at", "expires_at")
-_KEPT = tuple(field.name for field in fields(Note) if field.name not in {"owner", "pending", "kind"})
+_FLAGS = ("flagged_for", "released")  # written only for a note that is flagged
+_KEPT = tuple(field.name for field in fields(Note) if field.name not in {"owner", "pending", "kind", *_FLAGS})
 
 
 def as_data(stored: Stored) -> dict[str, Any]:
@@ -28,6 +29,8 @@ def as_data(stored: Stored) -> dict[str, Any]:
     for name in _TIMES:
         data[name] = data[name] and data[name].isoformat()
     data |= {"tags": list(note.tags), "replaces": list(note.replaces)}
+    if note.flagged:
+        data |= {"flagged_for": list(note.flagged_for), "released": note.released}
     data["first_at"] = stored.first_at.isoformat()
     data["replaced_at"] = stored.replaced_at and stored.replaced_at.isoformat()
     return data | {"order_at": stored.order_at.isoformat(), "keys": list(stored.keys)}
@@ -40,7 +43,7 @@ def as_stored(data: object, owner: str, number: int) -> Stored:
         raise TypeError(f"{where} is a {type(data).__name__}, not a dict")
     held = cast("Mapping[str, Any]", data)
     try:
-        unknown = set(held) - {*_KEPT, "first_at", "replaced_at", "order_at", "keys"}
+        unknown = set(held) - {*_KEPT, *_FLAGS, "first_at", "replaced_at", "order_at", "keys"}
         if unknown:
             raise ValueError(f"has unknown fields {sorted(unknown)}; a later version of diarist may have written it")
         created = checks.checked_time(held["created_at"], "created_at")
@@ -57,6 +60,8 @@ def as_stored(data: object, owner: str, number: int) -> Stored:
             origin=checks.checked_origin(held.get("origin", "owner_said")),
             tags=checks.checked_list(held.get("tags"), "tags"),
             flagged=bool(held.get("flagged", False)),
+            flagged_for=checks.checked_list(held.get("flagged_for"), "flagged_for"),
+            released=held.get("released", False) is True,
             session=checks.checked_short(held.get("session"), "session"),
             replaces=_ids(held.get("replaces")),
             replaced_by=None if held.get("replaced_by") is None else _id(held["replaced_by"]),
@@ -131,6 +136,8 @@ def _about(note: Note) -> Iterable[str]:
         yield f"from {_plain(note.source)}"
     if note.origin != "owner_said":
         yield note.origin.replace("_", " ")
+    if note.flagged:
+        yield "reads like instructions" + (", kept out of recall" if note.quarantined else "")
     if note.tags:
         yield "tags: " + ", ".join(map(_plain, note.tags))
     if note.replaced_by:

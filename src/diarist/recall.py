@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING
 
-from . import analysis, calibration, when
+from . import analysis, calibration, suspicion, when
 from .calibration import Evidence
-from .note import Hit, Part
+from .note import Hit, Note, Part
 from .stores import Counts, Entry, Filter, Shelf
 from .when import Days
 
@@ -125,7 +125,8 @@ def _timely(store: Shelf, asked: Question, filter: Filter, allowed: NDArray[np.i
         found = dict.fromkeys(inside.tolist(), part)
     if asked.last_time and not found:
         newest = store.newest(CANDIDATES) if allowed is None else allowed[-CANDIDATES:].tolist()
-        entries = sorted((each for each in store.entries(newest) if filter.holds(each)), key=lambda each: each.order)
+        held = (each for each in store.entries(newest) if filter.holds(each) and not _to_be_read_first(each.note))
+        entries = sorted(held, key=lambda each: each.order)
         part = Part("time", calibration.LATEST, "among the newest notes, and the question is about the last time")
         found = {each.seq: part for each in entries[-LATEST:]}
     return found
@@ -163,13 +164,28 @@ def _holding(
         entries = {entry.seq: entry for entry in store.entries(chunk)}
         for seq, why in chunk.items():
             entry = entries.get(seq)
-            if entry is not None and filter.holds(entry):
+            if entry is not None and filter.holds(entry) and not _to_be_read_first(entry.note):
                 held.append((entry, Hit(entry.note, calibration.score(why), why)))
         if len(held) >= limit:
             break
     # Newest first among equals; a stable order whatever way a note was found.
     held.sort(key=lambda each: (round(each[1].score, 9), each[0].order), reverse=True)
     return held[:limit]
+
+
+def _to_be_read_first(note: Note) -> bool:
+    """Whether a person must read it first. The rules grow: those of today are asked too, not only those under which it
+    was kept."""
+    if note.origin != "third_party" or note.released:
+        return False
+    return note.flagged or suspicion.reads_like_instructions(note.text)
+
+
+def marked(hit: Hit) -> Hit:
+    """The hit, with its note flagged where today's rules, or the rules at all for a message, say so."""
+    if hit.note.flagged or not (why := suspicion.reasons(hit.note.text)):
+        return hit
+    return replace(hit, note=replace(hit.note, flagged=True, flagged_for=why))
 
 
 def _newest_first(held: list[tuple[Entry, Hit]], nearest: Nearest | None, same: float) -> list[Hit]:

@@ -1,7 +1,8 @@
 """`Session`: a history of messages under an id, saved as it grows, loaded to resume. Way 1.
 
 A message is a dict of the chat-completions shape, with optional `name` and `created_at`. What is appended is on the
-disk before `append` returns, and comes back exactly as it was given.
+disk before `append` returns, and comes back exactly as it was given; only secrets are masked, where the memory's policy
+says so.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from . import analysis, checks
+from .guard import without_blocks
+from .note import ASK_INSTEAD, NOTHING_SAVED
+from .redaction import Policy, masked_message
 from .stores import MessageDraft
 
 if TYPE_CHECKING:
@@ -47,12 +51,14 @@ class Session:
         now: Callable[[], datetime],
         expires_at: datetime | None,
         embed: Callable[[], object],
+        secrets: Policy = "keep",
     ) -> None:
         self._store = store
         self.id = id
         self._now = now
         self._expires_at = expires_at
         self._embed = embed
+        self._secrets = secrets
 
     @property
     def messages(self) -> list[Message]:
@@ -98,6 +104,8 @@ class Session:
             raise TypeError(f"message {number} (counting from 0) is a {type(message).__name__}, not a dict")
         if message.get("role") not in _ROLES:
             raise ValueError(f"message {number} has role {message.get('role')!r}; one of {', '.join(_ROLES)}")
+        if self._secrets != "keep":  # also where notes are refused: a conversation cannot take back what was said
+            message = masked_message(message)
         try:
             data = json.dumps(dict(message), ensure_ascii=True, allow_nan=False)
         except (TypeError, ValueError) as e:
@@ -115,7 +123,8 @@ class Session:
 
 
 def searchable(message: Mapping[str, Any]) -> str:
-    """The text of a message that a search goes by: what was said, without system text, calls and their results."""
+    """The text of a message that a search goes by: what was said, without system text, calls and their results, nor
+    notes that were recalled for it."""
     if message.get("role") not in {"user", "assistant"}:
         return ""
     content = message.get("content")
@@ -125,4 +134,5 @@ def searchable(message: Mapping[str, Any]) -> str:
             str(cast("Mapping[str, Any]", part).get("text") or "") for part in parts if isinstance(part, Mapping)
         )
     text = content if isinstance(content, str) else ""
+    text = without_blocks(text).removesuffix(f"{NOTHING_SAVED} {ASK_INSTEAD}")
     return text.replace("\0", " ").encode("utf-8", "replace").decode() if text.strip() else ""

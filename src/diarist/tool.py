@@ -15,7 +15,7 @@ import threading
 import warnings
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast, get_type_hints, overload
+from typing import Any, Literal, cast, get_type_hints, overload
 
 MAX_TEXT = 64_000
 """Characters in one text argument, unless the schema says otherwise, and in a result: as much as a note can hold."""
@@ -26,13 +26,18 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # what OpenAI takes as a function's 
 _MOST_SHOWN = 200  # characters of what the model sent, in what it is told about it
 
 
+NeedsApproval = bool | Literal["after_untrusted"] | Callable[[dict[str, Any]], bool]
+
+
 @dataclass(frozen=True)
 class Tool:
     """What a model may call.
 
     `parameters`: a JSON Schema of type object. `function`: called with the arguments by name, sync or async; it may
     return text, None, or anything that JSON can hold, and may raise: the loop reports it to the model.
-    `needs_approval`: True, or a callable that is given the arguments and says whether a person must agree first.
+    `needs_approval`: whether a person must agree first: True, "after_untrusted" (once the model has read the result of
+    an untrusted tool in this conversation), or a callable that is given the arguments. `untrusted`: its results hold
+    text that others wrote, such as mail, pages or saved notes.
 
     Raises `ValueError` for a name that servers refuse or a schema that is not one of an object.
     """
@@ -41,13 +46,16 @@ class Tool:
     description: str
     parameters: Mapping[str, Any]
     function: Callable[..., Any]
-    needs_approval: bool | Callable[[dict[str, Any]], bool] = False
+    needs_approval: NeedsApproval = False
+    untrusted: bool = False
     _model: Any = field(default=None, repr=False, compare=False)
     """The pydantic model that `tool` made: it also turns what came into the types of the hints."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"a tool's name has 1 to 64 letters, digits, _ and -, which {self.name!r} has not")
+        if isinstance(self.needs_approval, str) and self.needs_approval != "after_untrusted":  # pyright: ignore[reportUnnecessaryComparison]
+            raise ValueError(f"needs_approval of {self.name} is {self.needs_approval!r}, not 'after_untrusted'")
         if self.parameters.get("type") != "object":
             raise ValueError(f"the parameters of {self.name} must be a JSON Schema with type 'object'")
         closed: dict[str, Any] = {"properties": {}, **self.parameters, "additionalProperties": False}
@@ -114,7 +122,8 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    needs_approval: bool | Callable[[dict[str, Any]], bool] = False,
+    needs_approval: NeedsApproval = False,
+    untrusted: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -124,7 +133,8 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    needs_approval: bool | Callable[[dict[str, Any]], bool] = False,
+    needs_approval: NeedsApproval = False,
+    untrusted: bool = False,
 ) -> Any:
     """Make a function a `Tool`: `@tool`, or `@tool(needs_approval=True)`.
 
@@ -135,12 +145,14 @@ def tool(
     Raises `TypeError` for a parameter without a hint or a name.
     """
     if function is None:
-        return lambda inner: tool(inner, name=name, description=description, needs_approval=needs_approval)  # pyright: ignore[reportCallIssue, reportUnknownLambdaType, reportUnknownVariableType]
+        return lambda inner: tool(  # pyright: ignore[reportCallIssue, reportUnknownLambdaType, reportUnknownVariableType]
+            inner, name=name, description=description, needs_approval=needs_approval, untrusted=untrusted
+        )
     called = name or getattr(function, "__name__", type(function).__name__)
     told, about = _docstring(inspect.getdoc(function) or "", list(inspect.signature(function).parameters))
     model, schema = _schema(function, called, about)
     words = told if description is None else description
-    return Tool(called, words or called.replace("_", " "), schema, function, needs_approval, model)
+    return Tool(called, words or called.replace("_", " "), schema, function, needs_approval, untrusted, model)
 
 
 def _schema(function: Callable[..., Any], name: str, about: Mapping[str, str]) -> tuple[Any, dict[str, Any]]:

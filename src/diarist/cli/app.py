@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from datetime import datetime, tzinfo
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="diarist",
     help="Long-term memory for agents: one diary for each person, searched by meaning.",
-    epilog="DIARIST_EMBEDDER names the embedder: bundled (the default), use, e5 or openai:MODEL@BASE_URL.",
+    epilog="DIARIST_EMBEDDER names the embedder: bundled (the default), use, e5 or openai:MODEL@BASE_URL."
+    " DIARIST_SECRETS says what is done about keys and card numbers in a text: keep, mask or refuse.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -84,7 +85,8 @@ def open_memory(context: typer.Context, place: str | None = None) -> Memory:
     """The memory that this call is about, or one at another place."""
     from ..memory import Memory
 
-    return Memory(place or place_of(context), embedder=os.environ.get("DIARIST_EMBEDDER") or "bundled")
+    embedder, secrets = os.environ.get("DIARIST_EMBEDDER") or "bundled", os.environ.get("DIARIST_SECRETS") or "keep"
+    return Memory(place or place_of(context), embedder=embedder, secrets=cast("Any", secrets))  # it checks them
 
 
 def placed(value: str | None, zone: tzinfo, option: str) -> datetime | None:

@@ -85,6 +85,8 @@ def remember(
     else:
         print_line(note.id)
     say(f"Saved. {count(total, 'note')} about {owner}.")
+    if note.quarantined:
+        say(f"It reads like instructions and is kept out of recall: diarist release {owner} {note.id}")
     if note.pending:
         say("The embedder did not answer: until it does, the note is found by its words only.")
 
@@ -158,6 +160,7 @@ def notes(
         "before": placed(before, given, "--before"),
         "tags": tag,
         "source": source,
+        "include_quarantined": True,
     }
     with open_memory(context) as memory:
         diary = memory.diary(owner)
@@ -183,6 +186,23 @@ def edit(context: typer.Context, owner: Owner, note_id: NoteId, text: Text, as_j
     if as_json:
         print_json(note_data(note))
     say(f"Corrected {note.id}.")
+
+
+@app.command()
+def release(
+    context: typer.Context,
+    owner: Owner,
+    note_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids, as notes shows them.")],
+    as_json: AsJsonLines = False,
+) -> None:
+    """Let notes be recalled that read like instructions, after you have read them."""
+    with open_memory(context) as memory:
+        diary = memory.diary(owner)
+        for note_id in note_ids:
+            note = diary.release(note_id)
+            if as_json:
+                print_json(note_data(note))
+            say(f"Released: {note.id}" if note.released else f"Nothing to release: {note.id} is not flagged.")
 
 
 @app.command()

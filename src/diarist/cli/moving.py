@@ -103,7 +103,7 @@ def _take(diary: Diary, exported: dict[str, Any], rename: bool, forgotten_too: b
         )
     except (ValueError, TypeError) as error:
         raise DiaristError(reason(error)) from error
-    held = {note.id: note for note in diary.notes(include_replaced=True)}
+    held = {note.id: note for note in diary.notes(include_replaced=True, include_quarantined=True)}
     ids = {note["id"] for note in exported["notes"]}
     if gone := len(ids - held.keys()):
         say(f"{count(gone, 'note')} of {diary.owner} forgotten here stay so. import --forgotten-too brings them back.")
@@ -134,7 +134,8 @@ def export(
         if form == "markdown":
             from ..portable import as_markdown
 
-            notes, zone = diary.notes(include_replaced=True), ZoneInfo(diary.timezone)
+            notes = diary.notes(include_replaced=True, include_quarantined=True)
+            zone = ZoneInfo(diary.timezone)
             text = as_plain_text(as_markdown(owner, notes, exported["page"], zone))
         else:
             lines = [exported | {"notes": len(exported["notes"])}, *exported["notes"]]

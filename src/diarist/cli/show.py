@@ -80,7 +80,7 @@ def _plain(value: object) -> Any:
 
 
 def note_data(note: Note) -> dict[str, Any]:
-    return asdict(note)
+    return asdict(note) | {"quarantined": note.quarantined}
 
 
 def recall_data(found: Recall) -> dict[str, Any]:
@@ -305,6 +305,7 @@ def _marks(note: Note, now: datetime, hit: Hit | None = None, asked_about: str |
         and hit.older_than
         and not note.replaced_by,
         "reads like instructions": note.flagged,
+        "kept out of recall": note.quarantined,
         "not yet found by meaning": note.pending,
     }
     return [mark for mark, holds in facts.items() if holds]

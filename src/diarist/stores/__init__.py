@@ -41,6 +41,9 @@ class Draft:
     replaces: tuple[str, ...] = ()
     key: str | None = None
     session: str | None = None
+    flagged_for: tuple[str, ...] = ()
+    """Why it reads like instructions; () if it does not."""
+    released: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,8 @@ class Filter:
     source: str | None = None
     include_replaced: bool = False
     """Those that no longer hold too: replaced or expired."""
+    include_quarantined: bool = False
+    """Those that are kept out of recall too, see `Note.quarantined`."""
 
     @property
     def narrow(self) -> bool:
@@ -94,8 +99,10 @@ class Filter:
         return bool(self.since or self.before or self.tags or self.source is not None)
 
     def holds(self, entry: Entry) -> bool:
-        """Whether the note held at the moment asked for: written by then, not replaced, not expired."""
+        """Whether the note is let through and held at that moment: written by then, not replaced, not expired."""
         note, moment = entry.note, self.as_of or self.now
+        if note.quarantined and not self.include_quarantined:
+            return False
         if self.as_of is not None and (note.happened_at or entry.first_at) > moment:
             return False
         if self.include_replaced:
@@ -219,12 +226,18 @@ class DiaryStore(Protocol):
         """Keeps all of them or none, in one durable transaction: text, words, vectors and history.
 
         A draft whose key was used before gives that note back (ValueError if the text is another one). One whose
-        text is the same as a current note's refreshes that note. NotFound if `replaces` names an unknown id.
+        text is the same as a current note's refreshes that note. NotFound if `replaces` names an unknown id. A note
+        that is quarantined replaces nothing until it is released, corrected or said by someone who may say it.
         """
         ...
 
     def edit(self, id: str, draft: Draft) -> Note:
         """Puts the draft's text, words and vectors in the place of the old, which are gone."""
+        ...
+
+    def release(self, id: str, at: datetime, flagged_for: Sequence[str] = ()) -> Note:
+        """Marks a flagged note as one that a person has read, and writes that into the history, once. `flagged_for`:
+        why it is flagged, where the store does not know yet. A note with no flag stays as it is."""
         ...
 
     def forget(self, ids: Sequence[str], at: datetime) -> None:

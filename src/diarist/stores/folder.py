@@ -31,7 +31,7 @@ from .kept import FIRST_MESSAGE, NOTES, changed, drop_vectors, last_line, log, p
 from .lock import FileLock
 from .messages import FolderMessages
 from .names import folder_name, is_cut, owner_of
-from .rows import COLUMNS, as_entry, as_text, holding, within
+from .rows import COLUMNS, QUARANTINED, RELEASED, as_entry, as_flag, as_text, holding, within
 from .sql import LISTED, Row, add_to_settings, listed, row, rows, run, set_settings, setting, settings
 
 if TYPE_CHECKING:
@@ -214,12 +214,15 @@ class FolderDiary:
             log(db, draft.created_at, "edited", old.seq)
             words = " ".join(draft.words)
             pending = draft.vectors is None
-            values = (draft.text, words, draft.fingerprint, pending, old.seq, self._owner)
+            flag = as_flag(draft.flagged_for)
+            values = (draft.text, words, draft.fingerprint, flag, pending, old.seq, self._owner)
             run(
                 db,
-                "UPDATE notes SET text = ?, words = ?, fingerprint = ?, pending = ? WHERE seq = ? AND owner = ?",
+                "UPDATE notes SET text = ?, words = ?, fingerprint = ?, flagged = ?, pending = ?"
+                " WHERE seq = ? AND owner = ?",
                 values,
             )
+            self._take_places(db, old.seq, draft.created_at)
             self._put_vectors(db, old.seq, draft)
             add_to_settings(db, words=len(draft.words) - old.words, pending=int(pending) - old.pending)
             if old.filed:
@@ -230,6 +233,19 @@ class FolderDiary:
             note = self._entries(db, [old.seq])[0].note
         self.settled()
         return note
+
+    def release(self, id: str, at: datetime, flagged_for: Sequence[str] = ()) -> Note:
+        note = self.note(id)
+        why = note.flagged_for or tuple(flagged_for)
+        if note.released or not (note.flagged or why):
+            return note
+        with self.writing() as db:
+            seq = self._seq_of(db, id)
+            flag = as_flag(why or ("marked elsewhere",), released=True)
+            run(db, "UPDATE notes SET flagged = ? WHERE seq = ? AND owner = ?", (flag, seq, self._owner))
+            log(db, at, "released", seq)
+            self._take_places(db, seq, at)
+            return self._entries(db, [seq])[0].note
 
     def forget(self, ids: Sequence[str], at: datetime) -> None:
         for id in ids:
@@ -573,11 +589,13 @@ class FolderDiary:
             set_settings(db, born=created)
         seq = log(db, draft.created_at, "remembered", None)
         pending = draft.vectors is None
+        flag = as_flag(draft.flagged_for, draft.released)
         row_of = {
             "seq": seq, "id": id or secrets.token_hex(16), "owner": self._owner, "text": draft.text,
             "created_at": created, "happened_at": as_text(draft.happened_at),
             "expires_at": as_text(draft.expires_at), "order_at": order_at, "said": seq, "source": draft.source,
-            "origin": draft.origin, "tags": json.dumps(draft.tags), "session": draft.session, "times": 1,
+            "origin": draft.origin, "tags": json.dumps(draft.tags), "flagged": flag, "session": draft.session,
+            "times": 1,
             "replaces": "[]", "keys": "[]", "pending": pending, "words": " ".join(draft.words),
             "fingerprint": draft.fingerprint,
         }  # fmt: skip
@@ -594,25 +612,31 @@ class FolderDiary:
         line = last_line(db)
         old = row(
             db,
-            "SELECT order_at, happened_at, expires_at, source, origin, tags FROM notes WHERE seq = ? AND owner = ?",
+            "SELECT order_at, happened_at, expires_at, source, origin, tags, flagged"
+            " FROM notes WHERE seq = ? AND owner = ?",
             (seq, self._owner),
         )
         assert old is not None
-        old_order, happened, expires, source, origin, tags = old
+        old_order, happened, expires, source, origin, tags, flag = old
         if order_at >= old_order:
             happened, expires = as_text(draft.happened_at), as_text(draft.expires_at)
             source = draft.source or source
-        origin = max(origin, draft.origin, key=_TRUST.index)
+        flag = flag or as_flag(draft.flagged_for)
+        raised = max(origin, draft.origin, key=_TRUST.index)
+        # An agent that says again what it read somewhere vouches for nothing: only people lift a quarantine.
+        if not (flag and not flag.startswith(RELEASED) and raised == "agent_inferred"):
+            origin = raised
         tags = json.dumps(list(dict.fromkeys([*json.loads(tags), *draft.tags])))
         values = (
-            created, happened, expires, max(order_at, old_order), line, source, origin, tags, seq, self._owner,
+            created, happened, expires, max(order_at, old_order), line, source, origin, tags, flag, seq, self._owner,
         )  # fmt: skip
         run(
             db,
             "UPDATE notes SET created_at = ?, happened_at = ?, expires_at = ?, order_at = ?, said = ?, source = ?,"
-            " origin = ?, tags = ?, times = times + 1 WHERE seq = ? AND owner = ?",
+            " origin = ?, tags = ?, flagged = ?, times = times + 1 WHERE seq = ? AND owner = ?",
             values,
         )
+        self._take_places(db, seq, draft.created_at)
         self._put_key(db, seq, draft)
         self._complete_if_pending(db, seq, draft)
 
@@ -637,17 +661,34 @@ class FolderDiary:
         found = row(db, "SELECT id, replaces FROM notes WHERE seq = ? AND owner = ?", (seq, self._owner))
         assert found is not None
         id, before = found
-        since = as_text(draft.happened_at or draft.created_at)
         replaced = [old for old in draft.replaces if old != id]
         for old in replaced:
-            log(db, draft.created_at, "replaced", self._seq_of(db, old))
-            run(
-                db,
-                "UPDATE notes SET replaced_by = ?, replaced_at = ? WHERE id = ? AND owner = ?",
-                (id, since, old, self._owner),
-            )
+            self._seq_of(db, old)  # NotFound for an unknown one
         every = json.dumps(list(dict.fromkeys([*json.loads(before), *replaced])))
         run(db, "UPDATE notes SET replaces = ? WHERE seq = ? AND owner = ?", (every, seq, self._owner))
+        self._take_places(db, seq, draft.created_at, replaced, draft.happened_at or draft.created_at)
+
+    def _take_places(
+        self, db: apsw.Connection, seq: int, at: datetime, of: Sequence[str] | None = None,
+        since: datetime | None = None,
+    ) -> None:  # fmt: skip
+        """Puts the notes that this one replaces (`of`, else those that still stand) out of sight, unless it is
+        quarantined: what nobody has read cannot hide what the owner said."""
+        sql = f"SELECT id, replaces, coalesce(happened_at, created_at), {QUARANTINED} FROM notes"  # noqa: S608
+        found = row(db, f"{sql} WHERE seq = ? AND owner = ?", (seq, self._owner))
+        assert found is not None
+        id, replaces, holds_from, quarantined = found
+        if quarantined:
+            return
+        for old in json.loads(replaces) if of is None else of:
+            held = row(db, "SELECT seq, replaced_by FROM notes WHERE id = ? AND owner = ?", (old, self._owner))
+            if held is not None and (of is not None or held[1] is None):
+                log(db, at, "replaced", held[0])
+                run(
+                    db,
+                    "UPDATE notes SET replaced_by = ?, replaced_at = ? WHERE id = ? AND owner = ?",
+                    (id, as_text(since) or holds_from, old, self._owner),
+                )
 
     def _twin(self, db: apsw.Connection, draft: Draft) -> tuple[int | None, bool]:
         """The seq of the note that this draft is, and whether it is the very same request."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +16,17 @@ COLUMNS = (
     " times, replaced_by, replaced_at, replaces, pending, (SELECT at FROM history WHERE history.seq = notes.seq),"
     " (SELECT happened_at FROM notes AS newer WHERE newer.id = notes.replaced_by)"
 )
+
+
+RELEASED = "released: "
+"""How `flagged` begins for a note that a person has read. What follows is why it was flagged, parted by semicolons."""
+QUARANTINED = f"(origin = 'third_party' AND flagged IS NOT NULL AND flagged NOT LIKE '{RELEASED}%')"
+"""`Note.quarantined` in SQL."""
+
+
+def as_flag(flagged_for: Iterable[str], released: bool = False) -> str | None:
+    why = "; ".join(flagged_for)
+    return f"{RELEASED if released else ''}{why}" if why else None
 
 
 def as_text(moment: datetime | None) -> str | None:
@@ -40,6 +52,8 @@ def as_entry(found: Row) -> Entry:
         origin=origin,
         tags=() if tags == "[]" else tuple(json.loads(tags)),
         flagged=flagged is not None,
+        flagged_for=tuple(each for each in (flagged or "").removeprefix(RELEASED).split("; ") if each),
+        released=(flagged or "").startswith(RELEASED),
         session=session,
         replaces=() if replaces == "[]" else tuple(json.loads(replaces)),
         replaced_by=replaced_by,
@@ -71,6 +85,7 @@ def within(filter: Filter) -> tuple[str, dict[str, Any]]:
 def holding(filter: Filter) -> tuple[str, dict[str, Any]]:
     """The whole filter: `within`, and `Filter.holds` in SQL. The two must let through the same notes."""
     where, values = within(filter)
+    where += "" if filter.include_quarantined else f" AND NOT {QUARANTINED}"
     where += (
         " AND (:as_of IS NULL"
         " OR coalesce(happened_at, (SELECT at FROM history WHERE history.seq = notes.seq)) <= :as_of)"

@@ -193,6 +193,30 @@ class StoreContract:
         assert back.id != old.id
         assert [note.id for note in diary.notes(NOW)] == [back.id]
 
+    def test_a_quarantined_note_is_seen_by_who_asks_and_hides_nothing_until_released(self, store: Store) -> None:
+        diary, day = store.diary("o"), timedelta(days=1)
+        true = diary.write([draft("Lives in Lyon")])[0]
+        third = draft("Obey", at=NOON + day, origin="third_party", flagged_for=("a", "b"), replaces=(true.id,))
+        held = diary.write([third])[0]
+        assert (held.flagged, held.flagged_for, held.released, held.quarantined) == (True, ("a", "b"), False, True)
+        everything = Filter(now=NOW.now, include_replaced=True, include_quarantined=True)
+        for filter, expected in ((NOW, {true.id}), (everything, {true.id, held.id})):
+            assert {note.id for note in diary.notes(filter)} == expected
+            assert diary.count(filter) == len(expected)
+            assert {entry.note.id for entry in diary.entries(_seqs(diary)) if filter.holds(entry)} == expected
+        assert diary.write([draft("Obey", at=NOON + day, origin="agent_inferred")])[0].quarantined
+        position = diary.position()
+        free = diary.release(held.id, NOON + day)
+        assert (free.flagged_for, free.released, free.quarantined) == (("a", "b"), True, False)
+        assert diary.position() > position
+        position = diary.position()
+        assert (diary.release(held.id, NOON + 2 * day), diary.position()) == (free, position)
+        assert [note.id for note in diary.notes(NOW)] == [held.id]
+        assert diary.note(true.id).replaced_by == held.id
+        assert diary.release(true.id, NOON) == diary.note(true.id)
+        assert _raises(NotFound, lambda: diary.release("0" * 32, NOON))
+        assert _raises(NotFound, lambda: store.diary("other").release(held.id, NOON))
+
     def test_newest_goes_by_what_happened_then_by_sequence_never_by_the_wall_clock_alone(self, store: Store) -> None:
         diary = store.diary("o")
         diary.write([draft("first", at=NOON)])
