@@ -450,6 +450,11 @@ class Diary:
             raise EmbedderError(f"{owed - done} of {owed} notes are still without vectors: {why}. Call reembed again")
         return done
 
+    def catch_up(self) -> int:
+        """Makes the vectors still owed, of notes and of messages; returns how many were completed. `remember` and
+        `recall` do it for a moment each; this goes on to the end. An embedder that fails leaves the rest owed."""
+        return self._catch_up(None) + self._catch_up(None, shelf=self._store.messages)
+
     # -- sessions ------------------------------------------------------------------------------------------------
 
     def session(self, id: str, *, expires_at: When | None = None) -> Session:

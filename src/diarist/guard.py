@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
+from functools import cache
 
 # Control, bidirectional, zero-width, separator and tag characters: unseen by people, read by models.
 # U+200D is left out: it holds family emoji together.
@@ -22,8 +23,19 @@ def one_line(text: str) -> str:
     return _harmless(json.dumps(text, ensure_ascii=False))
 
 
+def harmless(text: str) -> str:
+    """The text with what people do not see, line breaks too, and what opens a role or a tag written as escapes: for
+    plain data that may end up before a model. Nearly every text stays as it is."""
+    return _harmless(text)
+
+
 def _escaped(match: re.Match[str]) -> str:
-    units = match[0].encode("utf-16-be")
+    return _escape(match[0])
+
+
+@cache
+def _escape(character: str) -> str:
+    units = character.encode("utf-16-be")
     return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
 
 

@@ -30,6 +30,17 @@ NeedsApproval = bool | Literal["after_untrusted"] | Callable[[dict[str, Any]], b
 
 
 @dataclass(frozen=True)
+class Answer:
+    """What a tool may return where a program listens too: the text that a model reads, and the same as plain data."""
+
+    text: str
+    data: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
 class Tool:
     """What a model may call.
 
@@ -48,6 +59,7 @@ class Tool:
     function: Callable[..., Any]
     needs_approval: NeedsApproval = False
     untrusted: bool = False
+    annotations: Mapping[str, str | bool] = field(default_factory=dict[str, "str | bool"], kw_only=True)
     _model: Any = field(default=None, repr=False, compare=False)
     """The pydantic model that `tool` made: it also turns what came into the types of the hints."""
 
@@ -111,8 +123,12 @@ class Tool:
 
     def call(self, values: Mapping[str, Any]) -> str:
         """Call the function with arguments that `check` has passed."""
+        return as_text(self.result(values))
+
+    def result(self, values: Mapping[str, Any]) -> Any:
+        """What the function itself gives, with arguments that `check` has passed."""
         result = self.function(**values)
-        return as_text(awaited(result) if inspect.isawaitable(result) else result)
+        return awaited(result) if inspect.isawaitable(result) else result
 
 
 @overload
@@ -124,6 +140,7 @@ def tool(
     description: str | None = None,
     needs_approval: NeedsApproval = False,
     untrusted: bool = False,
+    annotations: Mapping[str, str | bool] | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -135,6 +152,7 @@ def tool(
     description: str | None = None,
     needs_approval: NeedsApproval = False,
     untrusted: bool = False,
+    annotations: Mapping[str, str | bool] | None = None,
 ) -> Any:
     """Make a function a `Tool`: `@tool`, or `@tool(needs_approval=True)`.
 
@@ -146,13 +164,19 @@ def tool(
     """
     if function is None:
         return lambda inner: tool(  # pyright: ignore[reportCallIssue, reportUnknownLambdaType, reportUnknownVariableType]
-            inner, name=name, description=description, needs_approval=needs_approval, untrusted=untrusted
+            inner,
+            name=name,
+            description=description,
+            needs_approval=needs_approval,
+            untrusted=untrusted,
+            annotations=annotations,
         )
     called = name or getattr(function, "__name__", type(function).__name__)
     told, about = _docstring(inspect.getdoc(function) or "", list(inspect.signature(function).parameters))
     model, schema = _schema(function, called, about)
     words = told if description is None else description
-    return Tool(called, words or called.replace("_", " "), schema, function, needs_approval, untrusted, model)
+    told = words or called.replace("_", " ")
+    return Tool(called, told, schema, function, needs_approval, untrusted, model, annotations=annotations or {})
 
 
 def _schema(function: Callable[..., Any], name: str, about: Mapping[str, str]) -> tuple[Any, dict[str, Any]]:
@@ -375,6 +399,8 @@ def as_text(result: Any) -> str:
     """A tool's result as the model is given it: text as it is, anything else as JSON; cleaned, capped, never empty."""
     if result is None:
         return NO_OUTPUT
+    if isinstance(result, Answer):
+        result = result.text
     text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=_plain)
     return shortened(clean_text(text), MAX_TEXT) if text.strip() else NO_OUTPUT
 

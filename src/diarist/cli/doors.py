@@ -1,0 +1,127 @@
+"""The commands that let other programs in: mcp."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from ..errors import MissingExtra
+from .app import app, place_of
+from .show import say
+
+if TYPE_CHECKING:
+    from ..memory import Memory
+    from ..servers.mcp_http import OwnerOf
+    from ..servers.pending import Pending
+
+
+@app.command()
+def mcp(
+    context: typer.Context,
+    owner: Annotated[
+        str | None,
+        typer.Option(envvar="DIARIST_OWNER", metavar="OWNER", help="Whose diary. Without it, your user name."),
+    ] = None,
+    http: Annotated[bool, typer.Option("--http", help="Serve over HTTP, not over stdin and stdout.")] = False,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="With --http: where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="With --http: 0 takes a free one.")] = 8765,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="DIARIST_MCP_TOKEN_FILE",
+            metavar="FILE",
+            help="With --http: the file with the bearer token, made if it is not there.",
+        ),
+    ] = None,
+    no_token: Annotated[
+        bool, typer.Option("--no-token", help="With --http, on this machine only: let every program in.")
+    ] = False,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="With --http: a name that clients may know this machine by."),
+    ] = None,
+) -> None:
+    """Serve a diary to agents over MCP: Claude Code, Cursor and others."""
+    from ..checks import checked_owner
+
+    owner = _user() if owner is None else checked_owner(owner)
+    wire = _claimed_stdout()  # before anything is imported that might print
+    gc.disable()  # the SDK makes a thousand classes, and collecting meanwhile takes a quarter of the time it needs
+    try:
+        from ..servers import mcp
+        from ..servers.pending import Loading, Pending
+    except ImportError as error:
+        raise MissingExtra(f"diarist mcp needs the MCP SDK ({error}): pip install 'diarist[mcp]'") from error
+    from ..embedders import open_embedder
+    from ..memory import Memory
+
+    gc.freeze()
+    gc.enable()
+
+    embedder = Loading(open_embedder(os.environ.get("DIARIST_EMBEDDER") or "bundled"))
+    memory = Memory(place_of(context), embedder=embedder)
+    pending = Pending(memory, embedder)
+    if http:
+        from ..servers import mcp_http
+
+        owner_of, about = _let_in(mcp_http.is_loopback(host), owner, token_file, no_token)
+        sock = mcp_http.listening(host, port)
+        at = sock.getsockname()[1]
+        say(f"Serving the diary of {owner} at http://{mcp_http.named(host)}:{at}{mcp_http.PATH}, {about}.")
+        mcp_http.over_http(mcp_http.app(memory, pending, owner_of, at, [host, *(allow_host or [])]), sock)
+    else:
+        if sys.stdin.isatty():
+            say("Waiting for an MCP client on stdin. Clients start this command themselves: see docs/mcp.md.")
+        mcp.over_stdio(memory, owner, pending, sys.stdin.buffer, wire)
+    _leave(memory, pending)
+
+
+def _let_in(here: bool, owner: str, token_file: Path | None, no_token: bool) -> tuple[OwnerOf, str]:
+    """Who is let in, and that in words."""
+    from ..servers.mcp_http import one_token, token_in
+
+    if no_token:
+        if not here:
+            raise ValueError("--no-token is for this machine only: leave it out, or listen on 127.0.0.1")
+        return (lambda _: owner), "for every program on this machine"
+    held = os.environ.get("DIARIST_MCP_TOKEN")
+    if token_file is None and held is not None:
+        return one_token(held, owner), "with the token in DIARIST_MCP_TOKEN"
+    from platformdirs import user_config_path
+
+    path = token_file or user_config_path("diarist", appauthor=False) / "mcp-token"
+    return one_token(token_in(path), owner), f"with the token in {path}"
+
+
+def _user() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # no such user, as in some containers
+        raise ValueError("your user name is not known here: give --owner, or set DIARIST_OWNER") from None
+
+
+def _claimed_stdout() -> BinaryIO:
+    """The real stdout, for the protocol alone. From here on whatever prints, in Python or below it, goes to stderr."""
+    sys.stdout.flush()
+    wire = os.fdopen(os.dup(1), "wb")
+    try:
+        os.dup2(2, 1)
+    except OSError:  # started without a stderr
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.stdout = sys.stderr
+    return wire
+
+
+def _leave(memory: Memory, pending: Pending) -> None:
+    """Ends the process: a thread in the middle of loading a model would keep it for a minute, or crash it."""
+    if pending.end():
+        memory.close()
+    sys.stderr.flush()
+    os._exit(0)
