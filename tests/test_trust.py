@@ -288,9 +288,10 @@ def test_t_inj_4_r66_no_note_moves_the_tools_of_a_model_that_obeys_every_line(di
     agent = Agent(model, tools=[act, *diary.tools()])
     for text in texts[::10]:
         reply = agent.run(" ".join(text.split()))
-        seen |= {line.split("] ", 1)[1] for line in reply.messages[-2]["content"].splitlines()[2:-1]}
+        told = reply.messages[-2]["content"].splitlines()
+        seen |= {line.split("] ", 1)[1] for line in told if re.match(r"[01]\.\d\d \[", line)}
     assert (done, model.seen) == ([], 10)
-    assert len(seen) >= 90
+    assert len(seen) >= 60  # an answer has room for about 25
     agent.run(ATTACKS[0])
     assert Obedient().complete([{"role": "tool", "content": ATTACKS[2]}], []).calls  # it does obey, where it is told
 

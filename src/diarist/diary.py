@@ -273,6 +273,11 @@ class Diary:
         wanted = self._filter(since, before, as_of, now, tags, source, include_replaced, include_quarantined)
         return self._store.count(wanted)
 
+    @property
+    def pending(self) -> int:
+        """How many notes and messages are found by their words only, since their vectors are still owed."""
+        return self._store.counts().pending + self._store.messages.counts().pending
+
     def note(self, id: str) -> Note:
         """One note, whatever became of it. NotFound for an unknown id and for another owner's alike."""
         return self._store.note(_checked_id(id))
@@ -450,10 +455,19 @@ class Diary:
             raise EmbedderError(f"{owed - done} of {owed} notes are still without vectors: {why}. Call reembed again")
         return done
 
-    def catch_up(self) -> int:
-        """Makes the vectors still owed, of notes and of messages; returns how many were completed. `remember` and
-        `recall` do it for a moment each; this goes on to the end. An embedder that fails leaves the rest owed."""
-        return self._catch_up(None) + self._catch_up(None, shelf=self._store.messages)
+    def catch_up(self, seconds: float | None = None) -> tuple[int, int]:
+        """Makes vectors that are still owed, of notes and messages, for about so long; returns how many were made and
+        how many are still owed. `remember` and `recall` do it for 0.2 s each; this is for a worker beside them."""
+        made = 0
+        for shelf in (self._store, self._store.messages):
+            if shelf.counts().pending:
+                made += self._catch_up(seconds, shelf=shelf)
+        return made, self.pending
+
+    @property
+    def position(self) -> int:
+        """Grows with every change of a note or message, whoever makes it: who remembers it knows when to look anew."""
+        return self._store.position()
 
     # -- sessions ------------------------------------------------------------------------------------------------
 

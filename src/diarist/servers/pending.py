@@ -134,7 +134,7 @@ class Pending:
     def _catch_up(self) -> None:
         for owner in list(self._owners):
             try:
-                made = self._memory.diary(owner).catch_up()
+                made, _ = self._memory.diary(owner).catch_up()
             except DiaristError as error:
                 _log.warning("vectors are still owed (%s)", type(error).__name__)
                 continue
