@@ -257,7 +257,7 @@ def is_pending(diary, note):
     db.execute("UPDATE notes SET pending = 1 WHERE id = ?", (note.id,))
     db.execute("UPDATE diary SET value = 1 WHERE name = 'pending'")
     db.close()
-    return SECRET in [text for _, text in diary._store.pending(99)]
+    return SECRET in [each.text for each in diary._store.pending(99)]
 
 
 # Each tells whether the stranger's note shows (or changes).

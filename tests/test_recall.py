@@ -27,7 +27,14 @@ T0 = datetime(2025, 3, 1, 9, tzinfo=UTC)
 MANY = 20_000
 
 
-class Meaning(HashEmbedder):
+class Headless(HashEmbedder):
+    """A fake that does not look at what stands before a text: who said it, and when."""
+
+    def embed_notes(self, texts, /):
+        return super().embed_notes([text.rpartition(": ")[2] for text in texts])
+
+
+class Meaning(Headless):
     """A fake that knows two facts of meaning: a hound is a dog, and it has never heard of Zanzibar."""
 
     def embed_notes(self, texts, /):
@@ -49,7 +56,7 @@ class Bad(HashEmbedder):
 
 @pytest.fixture
 def embedder():
-    return HashEmbedder()
+    return Headless()
 
 
 @pytest.fixture
@@ -240,7 +247,7 @@ class TestScore:
             assert some.verdict == every.verdict
 
     def test_the_score_hardly_depends_on_unrelated_notes(self, diary):
-        """From 30 notes to 330: the words grow rarer, so a match by them weighs a little more, and never less."""
+        """From 30 notes to 330: words grow rarer, and there is more to choose the best from, so that one of them says less."""
         diary.remember_many([f"kettle number {i} in the shed" for i in range(28)])
         diary.remember_many(["Buys Colombia every month.", "Allergic to hazelnuts."])
         asked = ("Buys Colombia?", "hazelnuts allergic", "Which dog?")
@@ -249,7 +256,7 @@ class TestScore:
         after = [scores(diary.recall(each, limit=400)) for each in asked]
         for one, other in zip(before, after, strict=True):
             moved = {text: other[text] - score for text, score in one.items()}
-            assert max(map(abs, moved.values())) < 0.1, moved
+            assert max(map(abs, moved.values())) < 0.15, moved
 
     def test_unrelated_notes_do_not_change_who_is_before_whom(self, diary):
         mine = ["Buys Colombia every month.", "Colombia is where she was born.", "Every month she pays."]
@@ -354,7 +361,9 @@ class TestVerdictAndFloor:
         ):
             answer = diary.recall(asked)
             best = max(hit.score for hit in answer)
-            assert answer.verdict == ("strong" if best >= STRONG_AT else "weak" if best >= WEAK_AT else "nothing")
+            assert answer.verdict == (
+                "strong" if best >= STRONG_AT else "weak" if best >= WEAK_AT["note"] else "nothing"
+            )
             seen.add(answer.verdict)
         assert seen == {"strong", "weak", "nothing"}
 

@@ -1,17 +1,18 @@
 """How sure a score is: the evidence for one note and one question, added up in log-odds.
 
 The constants below were fitted by logistic regression (see `docs/decisions/0006-one-score.md`): each says how much one
-unit of its evidence moves the odds that the note answers the question. Nothing here depends on the other notes found.
+unit of its evidence moves the odds that the note answers the question. What the rest of the diary says goes in as one
+number, the same for every note: the background.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
 
-from .note import Part, Verdict
+from .note import Hit, Part, Verdict
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,73 +24,187 @@ class Weights:
     """Log-odds before looking, and for one unit of each kind of evidence."""
 
     start: float
-    coverage: float
-    """A note that holds every word of the question, as often as counts: 1."""
-    rarity: float
-    """log(1 + r), r the summed idf of the words found over the largest idf this diary could give: the second rare
-    word says less than the first."""
-    meaning: float = 0.0
+    words_elsewhere: float
+    """For one unit of the words that the also-rans hold, see `_also_rans`: where many notes hold some words of the
+    question, some say nothing."""
+    meaning_elsewhere: float
+    """The same for meaning: to a vague question everything is a little near."""
+    words: float
+    """Coverage + log(1 + rarity): coverage 1 is a note that holds every word of the question, as often as counts;
+    rarity is the summed idf of the words found over the largest idf this diary could give, and the second rare word
+    says less than the first."""
+    meaning: float
     """Cosine above the usual for notes that do not answer, in standard deviations."""
+    speaker: float
+    """Said by somebody whom the question names; as much less if said by another."""
+    words_before: float = 0.0
+    meaning_around: float = 0.0
+    conversation_words: float = 0.0
+    conversation_meaning: float = 0.0
+    length: float = 0.0
+    """log(bytes of its words / 90), at most that of 180 bytes: "Thanks!" seldom answers anything."""
 
 
-WITH_MEANING = Weights(start=-3.8, coverage=3.2, rarity=3.2, meaning=0.7)
-WORDS_ONLY = Weights(start=-3.6, coverage=2.0, rarity=2.5)
+NOTES = Weights(-1.74, words_elsewhere=-3.1, meaning_elsewhere=-0.48, words=1.41, meaning=0.58, speaker=1.03)
+MESSAGES = Weights(
+    -4.43, words_elsewhere=-0.737, meaning_elsewhere=-0.509, words=0.85, meaning=0.31, speaker=0.62, words_before=0.27,
+    meaning_around=0.058, conversation_words=0.464, conversation_meaning=0.348, length=0.348,
+)  # fmt: skip
+# Where the question has no vector.
+NOTES_BY_WORDS = Weights(-2.76, words_elsewhere=-4.14, meaning_elsewhere=0.0, words=3.1, meaning=0.0, speaker=1.6)
+MESSAGES_BY_WORDS = Weights(
+    -5.57, words_elsewhere=-1.55, meaning_elsewhere=0.0, words=1.89, meaning=0.0, speaker=1.37, words_before=0.6,
+    conversation_words=1.03, length=0.77,
+)  # fmt: skip
+LATEST = 2.6  # for the newest notes, where the last time is asked for: by itself enough for "weak", not for "strong"
+OF_THE_DAYS = 0.8  # for a note of the days that are named
 
-# What time says, where the question speaks of it.
-LATEST = 3.0  # for the newest notes, where the last time is asked for: by itself enough for "weak", not for "strong"
-OF_THE_DAYS = 1.2  # for a note of the days that are named
+STRONG_AT = 0.8  # from here on about nine of ten first hits answer the question
+# Below, nothing is said to be saved. A question that a diary of facts cannot answer reaches .44 in the mean, one put to
+# other people's conversations .06: there is always a closest note, and much more often one that is near a message.
+WEAK_AT = {"note": 0.45, "message": 0.15}
 
-STRONG_AT = 0.6
-WEAK_AT = 0.15
+# The also-rans: the notes from the ninth to the twenty-fourth that hold most words, and so for meaning. Where there are
+# fewer, the rest is as if filled up with notes that have little to say.
+_ALSO_FROM, _ALSO_TO = 8, 24
+_USUAL_WORDS, _USUAL_MEANING = 0.1, 0.6
 
 # Cosines of an embedder that does not say what its background is: until it is calibrated, a cautious guess.
 UNKNOWN_BACKGROUND = (0.25, 0.15)
-_STEEPEST = 6.0  # standard deviations: beyond it a cosine says no more
+STEEPEST = (-1.0, 6.0)  # standard deviations: beyond them a cosine says no more
+_SHORT, _LONG_ENOUGH = 90.0, 180.0  # bytes of index terms: the usual message, and from where longer says no more
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    coverage: float
-    rarity: float
-    words: tuple[str, ...]
-    """The question's words that the note holds, rarest first."""
-    cosine: float | None
-    """None for a note or question without a vector."""
+    """What speaks for each of the notes, in arrays of one length; None where there is no such evidence at all."""
+
+    seqs: NDArray[np.int64]
+    coverage: NDArray[np.float64]
+    rarity: NDArray[np.float64]
+    meaning: NDArray[np.float64] | None
+    """Cosine in standard deviations above the usual; NaN for a note without a vector."""
+    speaker: NDArray[np.float64] | None = None
+    words_before: NDArray[np.float64] | None = None
+    meaning_around: NDArray[np.float64] | None = None
+    conversation_words: NDArray[np.float64] | None = None
+    conversation_meaning: NDArray[np.float64] | None = None
+    length: NDArray[np.float32] | None = None
+    timely: Mapping[int, Part] = field(default_factory=dict[int, Part])
+    """By seq: what its date says."""
+
+    @property
+    def near(self) -> NDArray[np.float64] | None:
+        """`meaning` as far as it says something."""
+        import numpy as np
+
+        return None if self.meaning is None else np.clip(self.meaning, *STEEPEST)
+
+    @property
+    def words(self) -> NDArray[np.float64]:
+        import numpy as np
+
+        return self.coverage + np.log1p(self.rarity)
+
+    def of(self, mask: NDArray[np.bool_]) -> Evidence:
+        """That of some of the notes."""
+        kept: dict[str, Any] = {
+            each.name: value[mask]
+            for each in fields(self)
+            if each.name != "timely" and (value := getattr(self, each.name)) is not None
+        }
+        return replace(self, **kept)
 
 
-def parts(evidence: Evidence, background: tuple[float, float], time: Part | None = None) -> tuple[Part, ...]:
-    """The reasons for the score, in log-odds; `time` is what the note's date says."""
-    mean, spread = background
-    weights = WORDS_ONLY if evidence.cosine is None else WITH_MEANING
-    told = [Part("start", weights.start, "how often a note answers a question, before looking")]
-    if evidence.words:
-        value = weights.coverage * evidence.coverage + weights.rarity * math.log1p(evidence.rarity)
-        told.append(Part("words", value, f"holds {', '.join(evidence.words[:8])}"))
-    if evidence.cosine is not None:
-        steps = max(-_STEEPEST, min(_STEEPEST, (evidence.cosine - mean) / spread))
-        told.append(
-            Part("meaning", weights.meaning * steps, f"cosine {evidence.cosine:.2f}, where {mean:.2f} is usual")
-        )
-    if time is not None:
-        told.append(time)
-    return tuple(told)
-
-
-def rough_odds(
-    coverage: NDArray[np.float64],
-    rarity: NDArray[np.float64],
-    cosines: NDArray[np.float64] | None,
-    background: tuple[float, float],
-) -> NDArray[np.float64]:
-    """The sum of `parts` for many notes at once, NaN in `cosines` standing for none."""
+def columns(evidence: Evidence, kind: str) -> dict[str, NDArray[np.float64]]:
+    """Each kind of evidence in log-odds, in the order in which it is told. They add up to those of the score."""
     import numpy as np
 
-    words = WORDS_ONLY.start + WORDS_ONLY.coverage * coverage + WORDS_ONLY.rarity * np.log1p(rarity)
-    if cosines is None:
-        return words
-    steps = np.clip((cosines - background[0]) / background[1], -_STEEPEST, _STEEPEST)
-    both = WITH_MEANING.start + WITH_MEANING.coverage * coverage + WITH_MEANING.rarity * np.log1p(rarity)
-    return np.where(np.isnan(cosines), words, both + WITH_MEANING.meaning * steps)
+    if evidence.meaning is None:
+        weights = MESSAGES_BY_WORDS if kind == "message" else NOTES_BY_WORDS
+    else:
+        weights = MESSAGES if kind == "message" else NOTES
+    none = np.zeros(len(evidence.seqs))
+    told = {"start": none + weights.start, "words": weights.words * evidence.words}
+    if (near := evidence.near) is not None:
+        told["meaning"] = weights.meaning * np.nan_to_num(near)
+    if evidence.speaker is not None:
+        told["speaker"] = weights.speaker * evidence.speaker
+    if evidence.words_before is not None:
+        told["around"] = weights.words_before * evidence.words_before
+        if evidence.meaning_around is not None:
+            told["around"] = told["around"] + weights.meaning_around * evidence.meaning_around
+    if evidence.conversation_words is not None:
+        told["conversation"] = weights.conversation_words * evidence.conversation_words
+        if evidence.conversation_meaning is not None:
+            told["conversation"] = told["conversation"] + weights.conversation_meaning * evidence.conversation_meaning
+    if evidence.length is not None:
+        told["length"] = weights.length * np.log((np.minimum(evidence.length, _LONG_ENOUGH) + 1) / _SHORT)
+    elsewhere = weights.words_elsewhere * _also_rans(evidence.words, _USUAL_WORDS)
+    if near is not None:
+        elsewhere += weights.meaning_elsewhere * _also_rans(near, _USUAL_MEANING)
+    told["background"] = none + elsewhere
+    if evidence.timely:
+        time = none.copy()
+        for at in np.flatnonzero(np.isin(evidence.seqs, list(evidence.timely))).tolist():
+            time[at] = evidence.timely[int(evidence.seqs[at])].value
+        told["time"] = time
+    return told
+
+
+def _also_rans(values: NDArray[np.float64], usual: float) -> float:
+    """What notes reach that are not the answer: the mean of those that come after the first few."""
+    import numpy as np
+
+    values = values[~np.isnan(values)]
+    most = min(len(values), _ALSO_TO)
+    best = np.sort(np.partition(values, len(values) - most)[len(values) - most :])[::-1]
+    return float(np.append(best, np.full(_ALSO_TO - most, usual))[_ALSO_FROM:].mean())
+
+
+def odds(told: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+    """What the columns add up to."""
+    import numpy as np
+
+    return np.sum(list(told.values()), axis=0)
+
+
+def parts(
+    evidence: Evidence,
+    told: Mapping[str, NDArray[np.float64]],
+    at: int,
+    words: Sequence[str],
+    background: tuple[float, float],
+) -> tuple[Part, ...]:
+    """The reasons for the score of the note at this place, in log-odds. `words`: those of the question it holds."""
+    found = [Part(name, float(values[at]), "") for name, values in told.items() if name == "start" or values[at]]
+    return tuple(replace(part, text=_text(part, evidence, at, words, background)) for part in found)
+
+
+def _text(part: Part, evidence: Evidence, at: int, words: Sequence[str], background: tuple[float, float]) -> str:
+    match part.name:
+        case "start":
+            return "how often a note answers a question, before looking"
+        case "words":
+            return f"holds {', '.join(words[:8])}"
+        case "meaning":
+            assert evidence.meaning is not None
+            mean, spread = background
+            return f"cosine {mean + spread * float(evidence.meaning[at]):.2f}, where {mean:.2f} is usual"
+        case "speaker":
+            return (
+                "said by somebody the question names" if part.value > 0 else "said by another than the question names"
+            )
+        case "around":
+            return "what was said just before and after it"
+        case "conversation":
+            return "the conversation it is from"
+        case "background":
+            return "what other notes reach, that do not answer"
+        case "length":
+            return "longer than most messages" if part.value > 0 else "shorter than most messages"
+        case _:
+            return evidence.timely[int(evidence.seqs[at])].text
 
 
 def score(why: Sequence[Part]) -> float:
@@ -98,6 +213,7 @@ def score(why: Sequence[Part]) -> float:
     return 1 / (1 + math.exp(-max(-60.0, min(60.0, total))))
 
 
-def verdict(scores: Sequence[float]) -> Verdict:
-    best = max(scores, default=0.0)
-    return "strong" if best >= STRONG_AT else "weak" if best >= WEAK_AT else "nothing"
+def verdict(hits: Sequence[Hit]) -> Verdict:
+    if any(hit.score >= STRONG_AT for hit in hits):
+        return "strong"
+    return "weak" if any(hit.score >= WEAK_AT[hit.note.kind] for hit in hits) else "nothing"

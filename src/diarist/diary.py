@@ -23,6 +23,7 @@ from .doctor import Finding
 from .erasure import ErasureReport
 from .errors import EmbedderError, NotFound, StoreError
 from .guard import without_blocks
+from .heading import heading
 from .note import Hit, Note, Origin, Recall
 from .page import Page
 from .scan import Nearest
@@ -114,7 +115,7 @@ class Diary:
         )
         twin = self._store.twin(draft)
         if twin is None or twin.pending:
-            vectors, _ = self._embed([draft.text])
+            vectors, _ = self._embed([(heading(draft.source, draft.happened_at), draft.text)])
             draft = replace(
                 draft, vectors=vectors[0], embedder=self._memory.embedder.id if vectors[0] is not None else ""
             )
@@ -216,7 +217,7 @@ class Diary:
             for shelf in shelves:
                 nearest = None if vector is None else self._memory.nearest(shelf)
                 notices += self._shortcomings(shelf, nearest)
-                hits += _recall.recall(shelf, nearest, ready, wanted, limit)
+                hits += _recall.recall(shelf, self._memory.outline(shelf), nearest, ready, wanted, limit)
             if len(shelves) > 1:  # each score is of the note and the question alone, so they compare
                 hits = sorted(hits, key=lambda hit: (round(hit.score, 9), hit.note.dated), reverse=True)[:limit]
         with suppress(StoreError):
@@ -225,7 +226,7 @@ class Diary:
         return Recall(
             question,
             kept,
-            calibration.verdict([hit.score for hit in kept]),
+            calibration.verdict(kept),
             tuple(notices),
             self._shown_zone(),
             self._store.secret,
@@ -296,7 +297,7 @@ class Diary:
         A fact that changed is not corrected but replaced: `remember(..., replaces=[id])`.
         """
         draft, old = self._draft(text), self.note(id)
-        vectors, _ = self._embed([draft.text])
+        vectors, _ = self._embed([(heading(old.source, old.happened_at), draft.text)])
         embedder = self._memory.embedder.id if vectors[0] is not None else ""
         note = self._store.edit(id, replace(draft, vectors=vectors[0], embedder=embedder))
         with suppress(StoreError):  # the correction is kept; what is left of the old text goes with the next erasure
@@ -451,7 +452,7 @@ class Diary:
             self._store.set_setting(f"drifted {embedder.id}", None)
         done = self._catch_up(None, lambda made: progress(made, owed) if progress else None)
         if done < owed:
-            why = self._embed(["still there?"])[1] or "some texts were refused"
+            why = self._embed([("", "still there?")])[1] or "some texts were refused"
             raise EmbedderError(f"{owed - done} of {owed} notes are still without vectors: {why}. Call reembed again")
         return done
 
@@ -661,10 +662,10 @@ class Diary:
         held = self._store.sample(self._memory.embedder.id)
         if held is None:
             return None
-        vectors, why = self._embed([held[0]])
+        vectors, why = self._embed([held[:2]])
         if vectors[0] is None:
             raise EmbedderError(why or f"{self._memory.embedder.id} refused a text that it once took")
-        before, now = np.frombuffer(held[1], "<f2").astype(np.float32), vectors[0][0]
+        before, now = np.frombuffer(held[2], "<f2").astype(np.float32), vectors[0][0]
         cosine = float(before @ now / np.linalg.norm(before)) if len(before) == len(now) else 0.0
         return None if cosine >= _SAME_MODEL else cosine
 
@@ -712,11 +713,12 @@ class Diary:
             with suppress(StoreError):
                 self.expire()
 
-    def _embed(self, texts: Sequence[str]) -> tuple[list[NDArray[np.float32] | None], str]:
-        """For each text an array (windows, dim), or None where it failed; and, if the embedder is down, why."""
+    def _embed(self, texts: Sequence[tuple[str, str]]) -> tuple[list[NDArray[np.float32] | None], str]:
+        """For each (heading, text) an array (windows, dim), or None where it failed; and, if the embedder is down, why.
+        The heading stands before each window."""
         embedder = self._memory.embedder
         size: int | None = getattr(embedder, "window", None)
-        windows = [analysis.windows(text, size) if size else [text] for text in texts]
+        windows = [_windows(head, text, size) for head, text in texts]
         flat = [embedders.clean(window) for several in windows for window in several if window.strip()]
         why = ""
         try:
@@ -749,13 +751,13 @@ class Diary:
         deadline = None if seconds is None else time.monotonic() + seconds
         after = done = 0
         while waiting := shelf.pending(_BATCH if deadline is None else 8, after):
-            vectors, why = self._embed([text for _, text in waiting])
-            ready = [(seq, text, v) for (seq, text), v in zip(waiting, vectors, strict=True) if v is not None]
+            vectors, why = self._embed([(each.heading, each.text) for each in waiting])
+            ready = [(each.seq, each.text, v) for each, v in zip(waiting, vectors, strict=True) if v is not None]
             try:
                 shelf.attach(self._memory.embedder.id, ready, self._memory.now())
             except StoreError:
                 break  # the notes are there and stay owed: no reason to fail a call that did what was asked
-            done, after = done + len(ready), waiting[-1][0]
+            done, after = done + len(ready), waiting[-1].seq
             if made is not None:
                 made(done)
             if (why and not ready) or (deadline is not None and time.monotonic() > deadline):
@@ -779,6 +781,14 @@ class Diary:
 
 
 _FIELDS = {"text", "replaces", "happened_at", "expires_at", "source", "origin", "tags", "key", "session"}
+
+
+def _windows(head: str, text: str, size: int | None) -> list[str]:
+    """Pieces that the embedder can hold, each with the heading before it, unless that would take much of it."""
+    if size is None:
+        return [head + text]
+    head = head if 4 * len(head) <= size else ""
+    return [head + window if window.strip() else window for window in analysis.windows(text, size - len(head))]
 
 
 def _words_of(texts: Sequence[str]) -> list[str]:

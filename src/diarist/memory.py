@@ -9,19 +9,23 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar, cast
 
 from .checks import checked_days, checked_list, checked_owner, checked_place, checked_zone
 from .diary import Diary
 from .embedders import Embedder, open_embedder
 from .erasure import ErasureReport
 from .errors import StoreError
+from .following import Following
 from .forks import renew_after_fork
+from .outline import Outline
 from .redaction import POLICIES, Policy
 from .scan import Nearest
 from .stores import Shelf, open_store
 
-_VECTORS_HELD = 512 * 2**20  # bytes of vectors kept in memory over all diaries; the least recently used go first
+_HELD = 512 * 2**20  # bytes of vectors and outlines kept in memory over all diaries; the least recently used go first
+
+F = TypeVar("F", bound=Following)
 
 
 def _system_clock() -> datetime:
@@ -67,7 +71,7 @@ class Memory:
             raise ValueError(f"secrets must be one of {', '.join(map(repr, POLICIES))}, not {secrets!r}")
         self.secrets: Policy = secrets
         """What is done about secrets in a text that is to be kept."""
-        self._vectors: OrderedDict[tuple[str, str], Nearest] = OrderedDict()
+        self._following: OrderedDict[tuple[str, str, str], Following] = OrderedDict()
         self._done: dict[str, datetime] = {}
         self._mutex = threading.Lock()
         renew_after_fork(self, "_mutex", threading.Lock)
@@ -92,8 +96,8 @@ class Memory:
         was checked; the memory's ledger keeps that it happened, under a keyed hash of the owner."""
         report = self._store.erase(checked_owner(owner), self.now())
         with self._mutex:
-            self._vectors.pop((owner, "note"), None)
-            self._vectors.pop((owner, "message"), None)
+            for key in [key for key in self._following if key[1] == owner]:
+                del self._following[key]
         assert report is not None
         return report
 
@@ -139,14 +143,14 @@ class Memory:
             Path(backup), overwrite=overwrite, draft_of=lambda stored: self.diary(stored.note.owner).draft_of(stored)
         )
         with self._mutex:
-            self._vectors.clear()
+            self._following.clear()
         return back
 
     def close(self) -> None:
         """Lets every file go. What was acknowledged was on the disk before."""
         self._store.close()
         with self._mutex:
-            self._vectors.clear()
+            self._following.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -185,12 +189,18 @@ class Memory:
 
     def nearest(self, store: Shelf) -> Nearest:
         """A diary's vectors, in step with the store. Loaded on first use, let go when memory is needed."""
-        shelf = (store.owner, store.kind)
+        return self._followed(("vectors", store.owner, store.kind), lambda: Nearest(store, self._embedder))
+
+    def outline(self, store: Shelf) -> Outline:
+        """What is known of a diary's notes before they are read, in step with the store."""
+        return self._followed(("outline", store.owner, store.kind), lambda: Outline(store))
+
+    def _followed(self, key: tuple[str, str, str], make: Callable[[], F]) -> F:
         with self._mutex:
-            found = self._vectors.pop(shelf, None) or Nearest(store, self._embedder)
-            self._vectors[shelf] = found
+            found = cast("F", self._following.pop(key, None) or make())
+            self._following[key] = found
         found.sync()
         with self._mutex:
-            while len(self._vectors) > 1 and sum(each.nbytes for each in self._vectors.values()) > _VECTORS_HELD:
-                self._vectors.popitem(last=False)
+            while len(self._following) > 2 and sum(each.nbytes for each in self._following.values()) > _HELD:
+                self._following.popitem(last=False)
         return found

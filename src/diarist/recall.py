@@ -1,13 +1,12 @@
 """A question becomes hits: words and meaning find candidates, one score judges each, time orders what says the same.
 
 It reads like a recipe; `recall` is the whole of it. Where a note is kept is the store's business, what a word is
-`analysis.py`'s, and what a score is worth `calibration.py`'s.
+`analysis.py`'s, what evidence is worth `calibration.py`'s, and what a question says about time `when.py`'s.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
@@ -16,26 +15,30 @@ from typing import TYPE_CHECKING
 from . import analysis, calibration, suspicion, when
 from .calibration import Evidence
 from .note import Hit, Note, Part
-from .stores import Counts, Entry, Filter, Shelf
+from .stores import Counts, Entry, Filter, Posting, Shelf
+from .surroundings import surroundings
 from .when import Days
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from .outline import Outline
     from .scan import Cosines, Nearest
 
 # BM25 (Robertson and Zaragoza 2009): how soon repetition saturates, and how much a long note's words count less.
 K1, B = 1.2, 0.5
+UNWRITTEN = 16  # notes as if without any of the words: a diary of three does not know yet which words are rare
 LIGHT_WEIGHT = 0.1  # what a word of grammar counts beside a word of content
 MOST_WORDS = 64  # words of a long question that are looked up: the rarest
 MOST_PLACES = 20_000  # places of one word that are read: the newest. Its cost is bounded however common it is
-CANDIDATES = 200  # notes that each way may propose
-FINALISTS = 16  # of these, notes that are judged one by one, beside four for each hit wanted
+ALL = 50_000  # notes up to which each is judged; above, those that either way proposes
+CANDIDATES = 400  # notes that each way then proposes
 POOL = 12  # hits wanted at the least, among which time sets the order
 SAME_FROM = 0.5  # cosine from which two notes say nearly the same (an embedder may say its own: `same`)
-EQUAL_WITHIN = 1.5  # log-odds within which two such notes answer equally well, and the newer goes first
+EQUAL_WITHIN = 0.8  # log-odds within which two such notes answer equally well, and the newer goes first
 LATEST = 8  # notes that a question about the last time may mean: the newest
+NEWEST = 200  # among which these are looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,54 +65,83 @@ def question(text: str, vector: NDArray[np.float32] | None, embedder: object, no
     return Question(terms, vector, background, same, last_time, when.days_named(text, now, zone))
 
 
-def recall(store: Shelf, nearest: Nearest | None, asked: Question, filter: Filter, limit: int) -> list[Hit]:
+def recall(
+    store: Shelf, outline: Outline, nearest: Nearest | None, asked: Question, filter: Filter, limit: int
+) -> list[Hit]:
     """The best `limit` notes that hold, best first. `nearest` is None where there is no vector for the question."""
-    counts = store.counts()
     allowed = store.select(filter) if filter.narrow else None
-    words = _Words(store, asked.terms, counts)
+    words = _Words(store, asked.terms, store.counts(), outline)
     cosines = None if nearest is None or asked.vector is None else nearest.cosines(asked.vector)
+    timely = _timely(store, asked, filter, allowed)
+    evidence = _evidence(store, outline, words, cosines, asked, allowed, timely)
+    told = calibration.columns(evidence, store.kind)
+    held = _holding(store, evidence, calibration.odds(told), filter, max(limit, POOL))
+    hits: list[tuple[Entry, Hit]] = []
+    for (entry, at), named in zip(held, words.named([entry.seq for entry, _ in held]), strict=True):
+        why = calibration.parts(evidence, told, at, named, asked.background)
+        hits.append((entry, Hit(entry.note, calibration.score(why), why)))
+    # Newest first among equals; a stable order whatever way a note was found.
+    hits.sort(key=lambda each: (round(each[1].score, 9), each[0].order), reverse=True)
+    # A question about other days does not want today's.
+    return _newest_first(hits, None if asked.days else nearest, asked.same)[:limit]
 
-    reachable = counts.notes if allowed is None else len(allowed)
-    wanted = max(limit, POOL)
-    judged_at_most = FINALISTS + 4 * wanted
-    while True:
-        candidates = _candidates(store, words, cosines, allowed, max(CANDIDATES, judged_at_most))
-        finalists = _promising(words, cosines, asked, candidates, judged_at_most)
-        timely = _timely(store, asked, filter, allowed)
-        judged = _judge(store, words, cosines, asked, sorted({*finalists, *timely}), timely)
-        held = _holding(store, judged, filter, wanted)
-        if len(held) >= wanted or judged_at_most >= reachable:
-            # A question about other days does not want today's.
-            return _newest_first(held, None if asked.days else nearest, asked.same)[:limit]
-        judged_at_most *= 8  # the best were replaced or have expired: look further down
+
+def _evidence(
+    store: Shelf,
+    outline: Outline,
+    words: _Words,
+    cosines: Cosines | None,
+    asked: Question,
+    allowed: NDArray[np.int64] | None,
+    timely: Mapping[int, Part],
+) -> Evidence:
+    """What speaks for each candidate."""
+    import numpy as np
+
+    messages = store.kind == "message"
+    if messages or len(outline.seqs) <= ALL:
+        seqs = outline.seqs
+    else:
+        seqs = _candidates(words, cosines, allowed, timely, outline)
+    coverage, rarity = words.of(seqs)
+    meaning = None
+    if cosines is not None:
+        mean, spread = asked.background
+        meaning = (cosines.of(seqs) - mean) / spread
+    evidence = Evidence(seqs, coverage, rarity, meaning, speaker=_speakers(outline, asked, seqs), timely=timely)
+    if messages:
+        evidence = replace(evidence, **surroundings(outline, evidence))
+    return evidence if allowed is None else evidence.of(np.isin(seqs, allowed))
 
 
 def _candidates(
-    store: Shelf, words: _Words, cosines: Cosines | None, allowed: NDArray[np.int64] | None, wanted: int
+    words: _Words,
+    cosines: Cosines | None,
+    allowed: NDArray[np.int64] | None,
+    timely: Mapping[int, Part],
+    outline: Outline,
 ) -> NDArray[np.int64]:
-    """Notes found by either way, and the newest, so that a small diary is always judged whole."""
+    """Notes found by either way, and the newest."""
     import numpy as np
 
-    if allowed is not None and len(allowed) <= wanted:
+    if allowed is not None and len(allowed) <= CANDIDATES:
         return allowed
-    newest = np.array(store.newest(wanted), np.int64) if allowed is None else allowed[-wanted:]
-    by_meaning = np.array([] if cosines is None else cosines.best(wanted, allowed), np.int64)
-    return np.unique(np.concatenate([words.best(wanted, allowed), by_meaning, newest]))
+    newest = outline.seqs[-POOL:] if allowed is None else allowed[-POOL:]
+    by_meaning = np.array([] if cosines is None else cosines.best(CANDIDATES, allowed), np.int64)
+    of_time = np.array(sorted(timely), np.int64)
+    found = np.unique(np.concatenate([words.best(CANDIDATES, allowed), by_meaning, newest, of_time]))
+    return found[np.isin(found, outline.seqs)]
 
 
-def _promising(
-    words: _Words, cosines: Cosines | None, asked: Question, candidates: NDArray[np.int64], count: int
-) -> list[int]:
-    """The candidates worth a closer look: all at once and a little roughly, since a note's length is not looked at."""
+def _speakers(outline: Outline, asked: Question, seqs: NDArray[np.int64]) -> NDArray[np.float64] | None:
+    """1 for what was said by somebody whom the question names, -1 for what was said by another, else 0."""
     import numpy as np
 
-    if len(candidates) <= count:
-        return candidates.tolist()
-    coverage, rarity = words.rough(candidates)
-    odds = calibration.rough_odds(
-        coverage, rarity, None if cosines is None else cosines.of(candidates), asked.background
-    )
-    return candidates[np.argsort(-odds, kind="stable")[:count]].tolist()
+    named = outline.named(asked.terms)
+    if not named:
+        return None
+    speakers = outline.speakers if len(seqs) == len(outline.seqs) else outline.speakers[outline.places(seqs)]
+    return np.where(speakers < 0, 0.0, np.where(np.isin(speakers, named), 1.0, -1.0))
 
 
 def _timely(store: Shelf, asked: Question, filter: Filter, allowed: NDArray[np.int64] | None) -> Mapping[int, Part]:
@@ -119,12 +151,12 @@ def _timely(store: Shelf, asked: Question, filter: Filter, allowed: NDArray[np.i
     found: dict[int, Part] = {}
     if asked.days is not None:
         days = asked.days
-        of_days = store.select(replace(filter, since=days.first, before=days.end))[-CANDIDATES:]
+        of_days = store.select(replace(filter, since=days.first, before=days.end))
         part = Part("time", calibration.OF_THE_DAYS, f'dated within "{days.said}"')
         inside = of_days if allowed is None else of_days[np.isin(of_days, allowed)]
         found = dict.fromkeys(inside.tolist(), part)
     if asked.last_time and not found:
-        newest = store.newest(CANDIDATES) if allowed is None else allowed[-CANDIDATES:].tolist()
+        newest = store.newest(NEWEST) if allowed is None else allowed[-NEWEST:].tolist()
         held = (each for each in store.entries(newest) if filter.holds(each) and not _to_be_read_first(each.note))
         entries = sorted(held, key=lambda each: each.order)
         part = Part("time", calibration.LATEST, "among the newest notes, and the question is about the last time")
@@ -132,45 +164,30 @@ def _timely(store: Shelf, asked: Question, filter: Filter, allowed: NDArray[np.i
     return found
 
 
-def _judge(
-    store: Shelf,
-    words: _Words,
-    cosines: Cosines | None,
-    asked: Question,
-    finalists: Sequence[int],
-    timely: Mapping[int, Part],
-) -> list[tuple[int, tuple[Part, ...]]]:
-    """Each finalist with the reasons for its score, best first."""
+def _holding(
+    store: Shelf, evidence: Evidence, odds: NDArray[np.float64], filter: Filter, wanted: int
+) -> list[tuple[Entry, int]]:
+    """The best that held at the moment asked for, each with its place in the evidence."""
     import numpy as np
 
-    near: dict[int, float] = {}
-    if cosines is not None:
-        found = cosines.of(np.array(finalists, np.int64)).tolist()
-        near = {seq: cosine for seq, cosine in zip(finalists, found, strict=True) if not math.isnan(cosine)}
-    told = [
-        (seq, calibration.parts(words.evidence(held, near.get(seq)), asked.background, timely.get(seq)))
-        for seq, held in store.words_of(finalists).items()
-    ]
-    return sorted(told, key=lambda each: (sum(part.value for part in each[1]), each[0]), reverse=True)
-
-
-def _holding(
-    store: Shelf, judged: Sequence[tuple[int, tuple[Part, ...]]], filter: Filter, limit: int
-) -> list[tuple[Entry, Hit]]:
-    """The first `limit` of them that held at the moment asked for."""
-    held: list[tuple[Entry, Hit]] = []
-    for start in range(0, len(judged), 4 * limit):
-        chunk = dict(judged[start : start + 4 * limit])
-        entries = {entry.seq: entry for entry in store.entries(chunk)}
-        for seq, why in chunk.items():
+    held: list[tuple[Entry, int]] = []
+    start, size = 0, 2 * wanted
+    # Rounded, and the newest first among equals, so that a rounding of the last bit does not set the order.
+    rough = np.round(odds, 9)
+    while start < len(odds) and len(held) < wanted:
+        end = min(len(odds), start + size)
+        if end < len(odds):
+            first = np.argpartition(-rough, end - 1)[:end]
+            order = first[np.lexsort((-evidence.seqs[first], -rough[first]))][start:]
+        else:
+            order = np.lexsort((-evidence.seqs, -rough))[start:]
+        entries = {entry.seq: entry for entry in store.entries(evidence.seqs[order].tolist())}
+        for at, seq in zip(order.tolist(), evidence.seqs[order].tolist(), strict=True):
             entry = entries.get(seq)
             if entry is not None and filter.holds(entry) and not _to_be_read_first(entry.note):
-                held.append((entry, Hit(entry.note, calibration.score(why), why)))
-        if len(held) >= limit:
-            break
-    # Newest first among equals; a stable order whatever way a note was found.
-    held.sort(key=lambda each: (round(each[1].score, 9), each[0].order), reverse=True)
-    return held[:limit]
+                held.append((entry, at))
+        start, size = end, size * 8  # the best were replaced or have expired: look further down
+    return held[:wanted]
 
 
 def _to_be_read_first(note: Note) -> bool:
@@ -223,41 +240,47 @@ def _placed(hit: Hit, lift: float, older_than: str | None) -> Hit:
 class _Words:
     """The question's words in this diary: who holds them, how rare they are."""
 
-    def __init__(self, store: Shelf, terms: Mapping[str, float], counts: Counts) -> None:
+    def __init__(self, store: Shelf, terms: Mapping[str, float], counts: Counts, outline: Outline) -> None:
         postings = store.postings(list(terms), MOST_PLACES)
-        self._average = counts.words / counts.notes if counts.notes else 1.0
-        rarest = math.log(1 + (counts.notes + 0.5) / 0.5)
+        notes = counts.notes + UNWRITTEN
+        self._store, self._rarest = store, math.log(1 + (notes + 0.5) / 0.5)
 
         def idf(holders: int) -> float:
-            return math.log(1 + (max(0, counts.notes - holders) + 0.5) / (holders + 0.5))
+            return math.log(1 + (max(0, notes - holders) + 0.5) / (holders + 0.5))
 
         weights = {
             term: weight * idf(postings[term].notes if term in postings else 0) for term, weight in terms.items()
         }
         self._weights = dict(sorted(weights.items(), key=lambda each: -each[1])[:MOST_WORDS])
-        self._postings = {term: postings[term] for term in self._weights if term in postings}
         self._total = sum(self._weights.values()) or 1.0
-        self._rarest = rarest
-        self._found, self._gains, self._rarities = self._add_up()
+        self._add_up([(self._weights[term], postings[term]) for term in self._weights if term in postings], outline)
 
-    def _add_up(self) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-        """Seqs, ascending, of the notes that hold any of the words, with what each gains and how rare its words are."""
+    def _add_up(self, postings: Sequence[tuple[float, Posting]], outline: Outline) -> None:
+        """For each note that holds any of the words: coverage, which is BM25 over the most that any note could score,
+        and how rare its words are."""
         import numpy as np
 
-        if not self._postings:
-            return np.zeros(0, np.int64), np.zeros(0), np.zeros(0)
-        seqs = np.concatenate([posting.seqs for posting in self._postings.values()])
-        weights = np.repeat([self._weights[t] for t in self._postings], [len(p.seqs) for p in self._postings.values()])
-        times = np.concatenate([posting.times for posting in self._postings.values()])
-        found, places = np.unique(seqs, return_inverse=True)
-        gains = np.bincount(places, weights=weights * times / (times + K1)).astype(np.float64)
-        return found, gains, np.bincount(places, weights=weights).astype(np.float64)
+        self.seqs, self._coverage, self._rarity = np.zeros(0, np.int64), np.zeros(0), np.zeros(0)
+        every = outline.seqs
+        if not postings or not len(every):
+            return
+        seqs = np.concatenate([posting.seqs for _, posting in postings])
+        places = np.minimum(np.searchsorted(every, seqs), len(every) - 1)
+        there = every[places] == seqs  # one written a moment ago may not be outlined yet
+        weights = np.repeat([weight for weight, _ in postings], [len(posting.seqs) for _, posting in postings])
+        times = np.concatenate([posting.times for _, posting in postings])
+        seqs, places, weights, times = seqs[there], places[there], weights[there], times[there]
+        length = outline.lengths[places] / max(1.0, float(outline.lengths.mean()))
+        gains = weights * (1 + K1) * times / (times + K1 * (1 - B + B * length))
+        self.seqs, of = np.unique(seqs, return_inverse=True)
+        self._coverage = np.minimum(1.0, np.bincount(of, weights=gains) / self._total)
+        self._rarity = np.bincount(of, weights=weights) / self._rarest
 
     def best(self, count: int, allowed: NDArray[np.int64] | None) -> NDArray[np.int64]:
         """Seqs of the notes whose words of the question weigh most, the newest first among equals."""
         import numpy as np
 
-        found, gains = self._found, self._gains
+        found, gains = self.seqs, self._coverage
         if allowed is not None:
             inside = np.isin(found, allowed)
             found, gains = found[inside], gains[inside]
@@ -266,28 +289,21 @@ class _Words:
             found, gains = found[gains >= least], gains[gains >= least]
         return found[np.lexsort((found, gains))[::-1][:count]]
 
-    def rough(self, seqs: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Coverage and rarity of these notes as if all were of average length."""
+    def of(self, seqs: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Coverage and rarity of these notes, which are ascending."""
         import numpy as np
 
-        if not len(self._found):
-            return np.zeros(len(seqs)), np.zeros(len(seqs))
-        places = np.minimum(np.searchsorted(self._found, seqs), len(self._found) - 1)
-        there = self._found[places] == seqs
-        coverage = np.minimum(1.0, self._gains[places] * (1 + K1) / self._total)
-        return np.where(there, coverage, 0.0), np.where(there, self._rarities[places] / self._rarest, 0.0)
+        coverage, rarity = np.zeros(len(seqs)), np.zeros(len(seqs))
+        if len(self.seqs) and len(seqs):
+            places = np.minimum(np.searchsorted(seqs, self.seqs), len(seqs) - 1)
+            there = seqs[places] == self.seqs
+            coverage[places[there]], rarity[places[there]] = self._coverage[there], self._rarity[there]
+        return coverage, rarity
 
-    def evidence(self, held: Sequence[str], cosine: float | None) -> Evidence:
-        """What the words of one note say. Coverage is BM25 over the most that any note could score."""
-        common = self._postings.keys() & held
-        if not common:
-            return Evidence(0.0, 0.0, (), cosine)
-        times = Counter(word for word in held if word in common)
-        length = K1 * (1 - B + B * len(held) / self._average)
-        gained = {term: self._weights[term] * (1 + K1) * n / (n + length) for term, n in times.items()}
-        return Evidence(
-            coverage=min(1.0, sum(gained.values()) / self._total),
-            rarity=sum(self._weights[term] for term in common) / self._rarest,
-            words=tuple(sorted(gained, key=lambda term: (-gained[term], term))),
-            cosine=cosine,
-        )
+    def named(self, seqs: Sequence[int]) -> list[list[str]]:
+        """The words of the question that each of these notes holds, the weightiest first."""
+        held = self._store.words_of(seqs) if self._weights else {}
+        return [
+            sorted(self._weights.keys() & held.get(seq, ()), key=lambda term: (-self._weights[term], term))
+            for seq in seqs
+        ]

@@ -6,12 +6,11 @@ write since. It knows nothing of texts or scores.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .embedders import Embedder
-from .forks import renew_after_fork
+from .following import Following
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,67 +19,37 @@ if TYPE_CHECKING:
     from .stores import Shelf
 
 
-class Nearest:
-    """The vectors of one diary that one embedder can read."""
+class Nearest(Following):
+    """The vectors of one diary that one embedder can read. A note with several windows stands several times."""
 
     def __init__(self, store: Shelf, embedder: Embedder) -> None:
-        self._store = store
+        super().__init__(store)
         self._embedder = embedder
-        self._lock = threading.RLock()
-        renew_after_fork(self, "_lock", threading.RLock)
-        self._position: int | None = None
-        self._diary: object = None
-        self._seqs: NDArray[np.int64]  # ascending; a note with several windows stands several times
-        self._matrix: NDArray[np.float32]
         self._foreign: dict[int, str] = {}
-
-    @property
-    def nbytes(self) -> int:
-        """Memory held, in bytes."""
-        return 0 if self._position is None else self._matrix.nbytes + self._seqs.nbytes
 
     @property
     def foreign(self) -> dict[int, str]:
         """Notes whose vectors this embedder cannot read, with the id of the embedder that made them."""
         return self._foreign
 
-    def sync(self) -> None:
-        """Takes in what was written since the last call, by anyone."""
-        import numpy as np
-
-        with self._lock:
-            diary, position = (self._store.secret, self._store.setting("edition")), self._store.position()
-            if self._position is None or diary != self._diary:  # first use; or erased and begun anew, or restored
-                self._seqs, self._matrix = self._load(None)
-            elif position > self._position:
-                changed = np.array(sorted(set(self._store.changed(self._position))), np.int64)
-                kept = ~np.isin(self._seqs, changed)
-                seqs, matrix = self._load(changed.tolist())
-                if kept.all() and (not len(self._seqs) or not len(seqs) or seqs[0] > self._seqs[-1]):
-                    self._seqs, self._matrix = (
-                        np.concatenate([self._seqs, seqs]),
-                        np.concatenate([self._matrix, matrix]),
-                    )
-                else:
-                    every, both = np.concatenate([self._seqs[kept], seqs]), np.concatenate([self._matrix[kept], matrix])
-                    order = np.argsort(every, kind="stable")
-                    self._seqs, self._matrix = every[order], both[order]
-            self._diary, self._position = diary, position
+    @property
+    def _matrix(self) -> NDArray[np.float32]:
+        return self._held[1]
 
     def cosines(self, query: NDArray[np.float32]) -> Cosines:
         """How near every note is to the query, a unit vector of shape (dim,)."""
         with self._lock:
-            return Cosines(self._seqs, self._matrix @ query)
+            return Cosines(self.seqs, self._matrix @ query)
 
     def neighbours(self, seq: int, count: int) -> list[tuple[int, float]]:
         """(seq, cosine) of the notes nearest to this one by its first window, nearest first; [] if it has no vector."""
         import numpy as np
 
         with self._lock:
-            place = int(np.searchsorted(self._seqs, seq))
-            if place == len(self._seqs) or self._seqs[place] != seq:
+            place = int(np.searchsorted(self.seqs, seq))
+            if place == len(self.seqs) or self.seqs[place] != seq:
                 return []
-            cosines = Cosines(self._seqs, self._matrix @ self._matrix[place])
+            cosines = Cosines(self.seqs, self._matrix @ self._matrix[place])
         near = np.array([other for other in cosines.best(count + 1) if other != seq], np.int64)
         return list(zip(near.tolist(), cosines.of(near).tolist(), strict=True))
 
@@ -90,10 +59,10 @@ class Nearest:
 
         with self._lock:
             listed = np.array(list(seqs), np.int64)
-            rows = np.searchsorted(self._seqs, listed)
+            rows = np.searchsorted(self.seqs, listed)
             there = (
-                (rows < len(self._seqs)) & (self._seqs[np.minimum(rows, len(self._seqs) - 1)] == listed)
-                if len(self._seqs)
+                (rows < len(self.seqs)) & (self.seqs[np.minimum(rows, len(self.seqs) - 1)] == listed)
+                if len(self.seqs)
                 else np.zeros(len(listed), bool)
             )
             vectors = self._matrix[rows[there]]
@@ -101,7 +70,7 @@ class Nearest:
         names = listed[there].tolist()
         return {(a, b): float(product[i, j]) for i, a in enumerate(names) for j, b in enumerate(names) if i != j}
 
-    def _load(self, seqs: list[int] | None) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    def _load(self, seqs: list[int] | None) -> tuple[NDArray[Any], ...]:
         import numpy as np
 
         dim = self._embedder.dim

@@ -15,7 +15,7 @@ import threading
 import warnings
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast, get_type_hints, overload
+from typing import Any, Literal, Self, cast, get_type_hints, overload
 
 MAX_TEXT = 64_000
 """Characters in one text argument, unless the schema says otherwise, and in a result: as much as a note can hold."""
@@ -29,15 +29,15 @@ _MOST_SHOWN = 200  # characters of what the model sent, in what it is told about
 NeedsApproval = bool | Literal["after_untrusted"] | Callable[[dict[str, Any]], bool]
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a tool may return where a program listens too: the text that a model reads, and the same as plain data."""
+class Answer(str):
+    """What a tool may return where a program listens too: the text that a model reads, with the same as plain data."""
 
-    text: str
     data: Mapping[str, Any]
 
-    def __str__(self) -> str:
-        return self.text
+    def __new__(cls, text: str, data: Mapping[str, Any]) -> Self:
+        answer = super().__new__(cls, text)
+        answer.data = data
+        return answer
 
 
 @dataclass(frozen=True)
@@ -399,8 +399,6 @@ def as_text(result: Any) -> str:
     """A tool's result as the model is given it: text as it is, anything else as JSON; cleaned, capped, never empty."""
     if result is None:
         return NO_OUTPUT
-    if isinstance(result, Answer):
-        result = result.text
     text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=_plain)
     return shortened(clean_text(text), MAX_TEXT) if text.strip() else NO_OUTPUT
 

@@ -99,7 +99,7 @@ def memory_tools(diary: Diary) -> list[Tool]:
         if id is not None:
             note = diary.note(id)
             part = _part(f"Note {note.id} of {note.dated.date().isoformat()}", note.text, offset, f"id={note.id}, ")
-            return replace(part, data=_data(note) | dict(part.data))
+            return Answer(part, _data(note) | dict(part.data))
         total = diary.count()
         listed = diary.notes(limit=limit, offset=offset)
         nothing = "No notes are saved about this customer." if not total else f"There are only {total} notes."
@@ -187,7 +187,7 @@ def briefing(diary: Diary) -> str:
 def auto_recall(diary: Diary, said: str) -> str:
     """What the diary has to say about what was just said, or that it has nothing and the model must ask."""
     found = diary.recall(said)
-    told = str(_told(found))
+    told = _told(found)
     return told if found.verdict != "nothing" else f"{told} {ASK_INSTEAD}"
 
 
@@ -279,7 +279,7 @@ def _beginning(text: str, tokens: int) -> str:
 
 def _tokens(answer: Answer) -> int:
     """Of the text or of the data, whichever is longer: some clients show the one to the model, some the other."""
-    return max(map(analysis.estimate_tokens, (answer.text, json.dumps(answer.data, ensure_ascii=False))))
+    return max(map(analysis.estimate_tokens, (answer, json.dumps(answer.data, ensure_ascii=False))))
 
 
 def _fitted(items: Sequence[T], told: Callable[[Sequence[T]], Answer]) -> Answer:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..erasure import ErasureReport
 from ..note import Note, Origin
@@ -125,6 +125,28 @@ class Posting:
     """How often it stands in each of these."""
 
 
+class Outlined(NamedTuple):
+    """What is known of a note, or message, before it is read."""
+
+    seq: int
+    length: int
+    """Of its words, in bytes."""
+    speaker: str | None
+    """A note's source, a message's `name`."""
+    session: str = ""
+    """Of a message only, as its number."""
+    number: int = 0
+
+
+class Owed(NamedTuple):
+    """A text that waits for its vector."""
+
+    seq: int
+    text: str
+    heading: str
+    """What stands before it when it is embedded."""
+
+
 @dataclass(frozen=True, slots=True)
 class Counts:
     notes: int
@@ -174,7 +196,8 @@ class Shelf(Protocol):
     def newest(self, limit: int) -> list[int]: ...
     def select(self, filter: Filter) -> NDArray[np.int64]: ...
     def postings(self, words: Sequence[str], most: int) -> dict[str, Posting]: ...
-    def pending(self, limit: int, after: int = 0) -> list[tuple[int, str]]: ...
+    def outline(self, seqs: Sequence[int] | None = None) -> Iterable[Outlined]: ...
+    def pending(self, limit: int, after: int = 0) -> list[Owed]: ...
     def attach(self, embedder: str, vectors: Sequence[tuple[int, str, NDArray[np.float32]]], at: datetime) -> None: ...
     def position(self) -> int: ...
     def changed(self, since: int) -> list[int]: ...
@@ -249,8 +272,8 @@ class DiaryStore(Protocol):
         another process still reads the state before."""
         ...
 
-    def sample(self, embedder: str) -> tuple[str, bytes] | None:
-        """Text and float16 numbers of the oldest note's first window, of those with a vector of this embedder."""
+    def sample(self, embedder: str) -> tuple[str, str, bytes] | None:
+        """Heading, text and float16 numbers of the first window of the oldest note with a vector of this embedder."""
         ...
 
     def residue(
@@ -332,8 +355,12 @@ class DiaryStore(Protocol):
         """Where each word stands; for a common word only about the newest `most` places are read."""
         ...
 
-    def pending(self, limit: int, after: int = 0) -> list[tuple[int, str]]:
-        """Seq and text of notes that wait for a vector, oldest first, with a seq above `after`."""
+    def outline(self, seqs: Sequence[int] | None = None) -> Iterable[Outlined]:
+        """Of all notes, or of those among these that exist, by ascending seq."""
+        ...
+
+    def pending(self, limit: int, after: int = 0) -> list[Owed]:
+        """The notes that wait for a vector, oldest first, with a seq above `after`."""
         ...
 
     def page(self) -> str:

@@ -25,13 +25,14 @@ import apsw
 from ..erasure import ErasureReport
 from ..errors import NotFound, SchemaTooNew, StoreBusy, StoreCorrupt, StoreError
 from ..forks import renew_after_fork
+from ..heading import heading
 from ..note import Note
-from . import Counts, Draft, Entry, Filter, Posting, Stored, file, ledger, migrate
+from . import Counts, Draft, Entry, Filter, Outlined, Owed, Posting, Stored, file, ledger, migrate
 from .kept import FIRST_MESSAGE, NOTES, changed, drop_vectors, last_line, log, put_vectors, vectors_of
 from .lock import FileLock
 from .messages import FolderMessages
 from .names import folder_name, is_cut, owner_of
-from .rows import COLUMNS, QUARANTINED, RELEASED, as_entry, as_flag, as_text, holding, within
+from .rows import COLUMNS, QUARANTINED, RELEASED, as_entry, as_flag, as_text, as_time, holding, within
 from .sql import LISTED, Row, add_to_settings, listed, row, rows, run, set_settings, setting, settings
 
 if TYPE_CHECKING:
@@ -395,12 +396,27 @@ class FolderDiary:
         with self.reading() as db:
             return {} if db is None else word_index.look_up(db, self._owner, words, most)
 
-    def pending(self, limit: int, after: int = 0) -> list[tuple[int, str]]:
-        sql = "SELECT seq, text FROM notes WHERE owner = ? AND pending AND seq > ? ORDER BY seq LIMIT ?"
+    def outline(self, seqs: Sequence[int] | None = None) -> list[Outlined]:
+        sql = "SELECT seq, octet_length(words), source FROM notes WHERE owner = ?"
+        with self.reading() as db:
+            if db is None:
+                return []
+            if seqs is None:
+                found = rows(db, f"{sql} ORDER BY seq", (self._owner,))
+            else:
+                found = rows(db, f"{sql} AND seq IN {LISTED} ORDER BY seq", (self._owner, listed(seqs)))
+            return [Outlined(*each) for each in found]
+
+    def pending(self, limit: int, after: int = 0) -> list[Owed]:
+        sql = (
+            "SELECT seq, text, source, happened_at FROM notes"
+            " WHERE owner = ? AND pending AND seq > ? ORDER BY seq LIMIT ?"
+        )
         with self.reading() as db:
             if db is None or not setting(db, "pending", 0):
                 return []
-            return [(seq, text) for seq, text in rows(db, sql, (self._owner, after, limit))]
+            found = list(rows(db, sql, (self._owner, after, limit)))
+        return [Owed(seq, text, heading(source, as_time(happened))) for seq, text, source, happened in found]
 
     def position(self) -> int:
         with self.reading() as db:
@@ -457,14 +473,14 @@ class FolderDiary:
         with self._lock.held(self._timeout) if self._folder.is_dir() else nullcontext():
             yield
 
-    def sample(self, embedder: str) -> tuple[str, bytes] | None:
-        sql = (
-            "SELECT text, vector FROM notes JOIN vectors ON place = seq * 4096"
-            " WHERE owner = ? AND embedder = ? ORDER BY seq LIMIT 1"
+    def sample(self, embedder: str) -> tuple[str, str, bytes] | None:
+        sql = (  # one that was said again may have another source than when it was embedded
+            "SELECT source, happened_at, text, vector FROM notes JOIN vectors ON place = seq * 4096"
+            " WHERE owner = ? AND embedder = ? AND times = 1 ORDER BY seq LIMIT 1"
         )
         with self.reading() as db:
             found = None if db is None else row(db, sql, (self._owner, embedder))
-            return None if found is None else (found[0], found[1])
+            return None if found is None else (heading(found[0], as_time(found[1])), found[2], found[3])
 
     def forgotten(self) -> set[str]:
         with self.reading() as db:

@@ -9,8 +9,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NotFound, StoreCorrupt
+from ..heading import heading
 from ..note import Note, Origin
-from . import Counts, Entry, Filter, MessageDraft, Posting, SessionRow
+from . import Counts, Entry, Filter, MessageDraft, Outlined, Owed, Posting, SessionRow
 from .kept import FIRST_MESSAGE, MESSAGES, changed, drop_vectors, last_line, log, put_vectors, vectors_of
 from .rows import as_text, as_time
 from .sql import LISTED, Row, add_to_settings, listed, row, rows, run, set_settings, setting, settings
@@ -210,15 +211,27 @@ class FolderMessages:
         with self._diary.reading() as db:
             return {} if db is None else word_index.look_up(db, self.owner, words, most, MESSAGES)
 
-    def pending(self, limit: int, after: int = 0) -> list[tuple[int, str]]:
+    def outline(self, seqs: Sequence[int] | None = None) -> list[Outlined]:
+        sql = "SELECT seq, octet_length(words), speaker, session, number FROM messages WHERE owner = ?"
+        with self._diary.reading() as db:
+            if db is None:
+                return []
+            if seqs is None:
+                found = rows(db, f"{sql} ORDER BY seq", (self.owner,))
+            else:
+                found = rows(db, f"{sql} AND seq IN {LISTED} ORDER BY seq", (self.owner, listed(seqs)))
+            return [Outlined(*each) for each in found]
+
+    def pending(self, limit: int, after: int = 0) -> list[Owed]:
         sql = (
-            "SELECT seq, coalesce(speaker || ': ', '') || text FROM messages"
+            "SELECT seq, text, speaker, created_at FROM messages"
             " WHERE owner = ? AND pending AND seq > ? ORDER BY seq LIMIT ?"
         )
         with self._diary.reading() as db:
             if db is None or not setting(db, MESSAGES.pending, 0):
                 return []
-            return [(seq, text) for seq, text in rows(db, sql, (self.owner, after, limit))]
+            found = list(rows(db, sql, (self.owner, after, limit)))
+        return [Owed(seq, text, heading(speaker, as_time(at))) for seq, text, speaker, at in found]
 
     def attach(self, embedder: str, vectors: Sequence[tuple[int, str, NDArray[np.float32]]], at: datetime) -> None:
         with self._diary.writing() as db:

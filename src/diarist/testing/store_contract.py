@@ -155,13 +155,13 @@ class StoreContract:
         diary = store.diary("o")
         diary.write([draft("One."), draft("Two.", 1, 0), draft("Three.")])
         owed = diary.pending(9)
-        assert [text for _, text in owed] == ["One.", "Three."]
+        assert [each.text for each in owed] == ["One.", "Three."]
         assert diary.counts().pending == 2
-        assert [text for _, text in diary.pending(9, after=owed[0][0])] == ["Three."]
+        assert [each.text for each in diary.pending(9, after=owed[0].seq)] == ["Three."]
         unit = numpy.array([[0, 1]], numpy.float32)
         position = diary.position()
         diary.attach("other-2", [(owed[0][0], "One.", unit), (owed[1][0], "It was edited meanwhile", unit)], NOON)
-        assert [text for _, text in diary.pending(9)] == ["Three."]
+        assert [each.text for each in diary.pending(9)] == ["Three."]
         assert diary.changed(position) == [owed[0][0]]
 
     def test_the_same_text_again_is_the_same_note_with_the_later_date(self, store: Store) -> None:
