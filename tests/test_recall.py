@@ -247,7 +247,7 @@ class TestScore:
             assert some.verdict == every.verdict
 
     def test_the_score_hardly_depends_on_unrelated_notes(self, diary):
-        """From 30 notes to 330: words grow rarer, and there is more to choose the best from, so that one of them says less."""
+        """From 30 notes to 330: words grow rarer, and with more to choose from the best of them says less."""
         diary.remember_many([f"kettle number {i} in the shed" for i in range(28)])
         diary.remember_many(["Buys Colombia every month.", "Allergic to hazelnuts."])
         asked = ("Buys Colombia?", "hazelnuts allergic", "Which dog?")
