@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from diarist import Memory, demo
+from diarist import Agent, Memory, demo
+from diarist.events import Recalled
 from diarist.note import NOTHING_SAVED
-from diarist.testing import LoopbackEndpoint
+from diarist.testing import LoopbackEndpoint, ScriptedModel, call
 
 ORDER = {"product": "a kilo of Colombia", "grind": "a moka pot", "city": "Rosario"}
 
@@ -211,3 +212,13 @@ def test_a_retry_of_an_order_places_one(tmp_path):
     )
     assert books.place("day-2", **ORDER) == "Order 2 is placed."
     assert len(books.orders("day-1")) == 1
+
+
+def test_the_transcript_shows_a_call_that_is_refused_as_the_model_wrote_it(capsys):
+    told = demo.Transcript()
+    agent = Agent(ScriptedModel([call("no_such", city="Rosario"), "Hm."]))
+    agent.events.subscribe(told)
+    agent.run("Hi!")
+    assert 'no_such     {"city": "Rosario"}' in capsys.readouterr().out
+    agent.events.emit(Recalled, query="later", verdict="nothing")
+    assert NOTHING_SAVED in capsys.readouterr().out  # a refused call is over: this was nobody's call

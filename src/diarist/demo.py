@@ -334,8 +334,8 @@ class Transcript:
     def __init__(self) -> None:
         self.verdicts: list[str] = []
         self._happened: list[str] = []
-        self._arguments: dict[str, dict[str, Any]] = {}
-        self._in_tools = 0
+        self._arguments: dict[str, str] = {}
+        self._in_tools: set[str] = set()  # the calls that are being carried out
 
     def __call__(self, event: Any) -> None:
         self._happened.append(type(event).__name__)
@@ -347,14 +347,17 @@ class Transcript:
                     _line("", f"(session {event.session} goes on: all of it is sent again, {cost})")
                 _line("Customer", event.prompt)
             case ToolStarted():
-                self._arguments[event.call] = event.arguments
-                self._in_tools += 1
+                self._arguments[event.call] = json.dumps(event.arguments, ensure_ascii=False)
+                self._in_tools.add(event.call)
             case ToolEnded():
-                self._in_tools -= 1
-                arguments = json.dumps(self._arguments.get(event.call, {}), ensure_ascii=False)
+                self._in_tools.discard(event.call)
+                arguments = self._arguments.get(event.call, "")
                 _line(event.name, arguments, *(f"-> {line}" for line in _shortened(event.result).splitlines()))
-            case ModelReplied() if event.calls and event.text:
-                _line("Assistant", *event.text.splitlines())
+            case ModelReplied():
+                # As the model wrote them: a call that is refused unseen is never started.
+                self._arguments |= {call.id: call.arguments for call in event.calls}
+                if event.calls and event.text:
+                    _line("Assistant", *event.text.splitlines())
             case Recalled():
                 self.verdicts.append(event.verdict)
                 if not self._in_tools:  # auto-recall: nobody called for it
