@@ -45,9 +45,9 @@ class Weights:
     """log(bytes of its words / 90), at most that of 180 bytes: "Thanks!" seldom answers anything."""
 
 
-NOTES = Weights(-1.74, words_elsewhere=-3.1, meaning_elsewhere=-0.48, words=1.41, meaning=0.58, speaker=1.03)
+NOTES = Weights(-1.9, words_elsewhere=-2.9, meaning_elsewhere=-0.6, words=1.4, meaning=0.7, speaker=1.0)
 MESSAGES = Weights(
-    -4.43, words_elsewhere=-0.737, meaning_elsewhere=-0.509, words=0.85, meaning=0.31, speaker=0.62, words_before=0.27,
+    -3.95, words_elsewhere=-0.737, meaning_elsewhere=-0.509, words=0.85, meaning=0.31, speaker=0.62, words_before=0.27,
     meaning_around=0.058, conversation_words=0.464, conversation_meaning=0.348, length=0.348,
 )  # fmt: skip
 # Where the question has no vector.
@@ -61,8 +61,8 @@ OF_THE_DAYS = 0.8  # for a note of the days that are named
 
 STRONG_AT = 0.8  # from here on about nine of ten first hits answer the question
 # Below, nothing is said to be saved. A question that a diary of facts cannot answer reaches .44 in the mean, one put to
-# other people's conversations .06: there is always a closest note, and much more often one that is near a message.
-WEAK_AT = {"note": 0.45, "message": 0.15}
+# other people's conversations .1: there is always a closest note, and much more often one that is near a message.
+WEAK_AT = {"note": 0.45, "message": 0.2}
 
 # The also-rans: the notes from the ninth to the twenty-fourth that hold most words, and so for meaning. Where there are
 # fewer, the rest is as if filled up with notes that have little to say.
@@ -70,7 +70,7 @@ _ALSO_FROM, _ALSO_TO = 8, 24
 _USUAL_WORDS, _USUAL_MEANING = 0.1, 0.6
 
 # Cosines of an embedder that does not say what its background is: until it is calibrated, a cautious guess.
-UNKNOWN_BACKGROUND = (0.25, 0.15)
+UNKNOWN_BACKGROUND = (0.2, 0.25)
 STEEPEST = (-1.0, 6.0)  # standard deviations: beyond them a cosine says no more
 _SHORT, _LONG_ENOUGH = 90.0, 180.0  # bytes of index terms: the usual message, and from where longer says no more
 

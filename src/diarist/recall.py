@@ -37,6 +37,8 @@ CANDIDATES = 400  # notes that each way then proposes
 POOL = 12  # hits wanted at the least, among which time sets the order
 SAME_FROM = 0.5  # cosine from which two notes say nearly the same (an embedder may say its own: `same`)
 EQUAL_WITHIN = 0.8  # log-odds within which two such notes answer equally well, and the newer goes first
+# The same where the newer one says that something has changed: it is never hidden behind the older.
+CHANGED_FROM, CHANGED_WITHIN = 0.45, 3.0
 LATEST = 8  # notes that a question about the last time may mean: the newest
 NEWEST = 200  # among which these are looked for
 
@@ -82,8 +84,9 @@ def recall(
         hits.append((entry, Hit(entry.note, calibration.score(why), why)))
     # Newest first among equals; a stable order whatever way a note was found.
     hits.sort(key=lambda each: (round(each[1].score, 9), each[0].order), reverse=True)
-    # A question about other days does not want today's.
-    return _newest_first(hits, None if asked.days else nearest, asked.same)[:limit]
+    # A question about other days does not want today's; and what was said in a conversation stays said.
+    facts = store.kind == "note" and asked.days is None
+    return _newest_first(hits, nearest if facts else None, asked.same)[:limit]
 
 
 def _evidence(
@@ -219,8 +222,9 @@ def _newest_first(held: list[tuple[Entry, Hit]], nearest: Nearest | None, same: 
             other
             for other, _ in first
             if other.order > entry.order
-            and like.get((entry.seq, other.seq), 0.0) >= same
-            and abs(odds[entry.seq] - odds[other.seq]) <= EQUAL_WITHIN
+            and (likeness := like.get((entry.seq, other.seq), 0.0)) >= min(same, CHANGED_FROM)
+            and (gap := abs(odds[entry.seq] - odds[other.seq])) <= CHANGED_WITHIN
+            and ((likeness >= same and gap <= EQUAL_WITHIN) or when.says_it_changed(other.note.text))
         ]
         if newer:
             newest = max(newer, key=lambda other: other.order)

@@ -43,6 +43,18 @@ _AS_BEFORE = {
     "zh": "上次|上一次|上回|老样子|老樣子|照旧|照舊|跟以前一样|和以前一样|同样的|一样的|最近",
     "ko": "지난번|저번|늘 하던|평소|항상 먹던|똑같이|같은 걸로|같은 것|최근",
 }
+# What a note says that ends an older one: "no longer", "moved", «désormais», もう. Compared with an older note that is
+# about the same, not by itself.
+_CHANGED = (
+    "no longer|not any ?more|any ?more|now|nowadays|instead|from now on|as of|since|moved|changed|switched|stopped|quit"
+    "|gave up|used to|dislikes?|divorced|retired|new (?:address|number|job|name)|corrected|correction|actually"
+    "|ne .{1,30} plus|plus (?:de|du|jamais)|desormais|maintenant|dorenavant|depuis|demenage\\w*|change|arrete\\w*"
+    "|ya no|ahora|desde|en vez de|dej[oa]|cambi[oa]|se mudo|mudad[oa]"
+    "|nicht mehr|jetzt|nunmehr|seit|umgezogen|stattdessen"
+    "|non .{1,30} piu|adesso|ora|invece|da quando|trasferit[oa]|nao .{1,30} mais|ja nao|agora|em vez de|mudou"
+    "|niet meer|voortaan|sinds|verhuisd|больше не|теперь|отныне|вместо|переехал\\w*|бросил\\w*"
+    "|もう|今は|これからは|引っ越|やめ|変わ|変更|不再|现在|現在|改为|改成|搬到|搬家|戒|더 이상|이제|이사|바뀌"
+)
 _MONTHS = (
     "january|janvier|enero|janeiro|januar|gennaio|januari|января|январе|январь|jan",
     "february|fevrier|febrero|fevereiro|februar|febbraio|februari|февраля|феврале|февраль|feb",
@@ -144,6 +156,16 @@ def days_named(question: str, now: datetime, zone: tzinfo) -> Days | None:
 
 def _midnight(day: date, zone: tzinfo) -> datetime:
     return datetime.combine(day, time(), zone)
+
+
+def says_it_changed(text: str) -> bool:
+    """Whether a note says that something is not as it was."""
+    return _changed().search(analysis.plain(text[:2_000])) is not None
+
+
+@lru_cache
+def _changed() -> re.Pattern[str]:
+    return re.compile(_apart(_CHANGED))
 
 
 @lru_cache
