@@ -215,9 +215,10 @@ class Diary:
                     self._catch_up(_CATCH_UP, shelf=self._store.messages)
             ready = _recall.question(asked, vector, self._memory.embedder, wanted.now, self._shown_zone())
             for shelf in shelves:
-                nearest = None if vector is None else self._memory.nearest(shelf)
-                notices += self._shortcomings(shelf, nearest)
-                hits += _recall.recall(shelf, self._memory.outline(shelf), nearest, ready, wanted, limit)
+                with shelf.snapshot():
+                    nearest = None if vector is None else self._memory.nearest(shelf)
+                    notices += self._shortcomings(shelf, nearest)
+                    hits += _recall.recall(shelf, self._memory.outline(shelf), nearest, ready, wanted, limit)
             if len(shelves) > 1:  # each score is of the note and the question alone, so they compare
                 hits = sorted(hits, key=lambda hit: (round(hit.score, 9), hit.note.dated), reverse=True)[:limit]
         with suppress(StoreError):

@@ -35,10 +35,10 @@ MOST_PLACES = 20_000  # places of one word that are read: the newest. Its cost i
 ALL = 50_000  # notes up to which each is judged; above, those that either way proposes
 CANDIDATES = 400  # notes that each way then proposes
 POOL = 12  # hits wanted at the least, among which time sets the order
-SAME_FROM = 0.5  # cosine from which two notes say nearly the same (an embedder may say its own: `same`)
-EQUAL_WITHIN = 0.8  # log-odds within which two such notes answer equally well, and the newer goes first
+SAME_FROM = 0.7  # cosine from which two notes say nearly the same (an embedder may say its own: `same`)
+EQUAL_WITHIN = 0.5  # log-odds within which two such notes answer equally well, and the newer goes first
 # The same where the newer one says that something has changed: it is never hidden behind the older.
-CHANGED_FROM, CHANGED_WITHIN = 0.45, 3.0
+CHANGED_FROM, CHANGED_WITHIN = 0.5, 3.0
 LATEST = 8  # notes that a question about the last time may mean: the newest
 NEWEST = 200  # among which these are looked for
 

@@ -7,6 +7,7 @@ protocol means: a new store is a class that passes it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -189,6 +190,7 @@ class Shelf(Protocol):
     def kind(self) -> str: ...
     @property
     def secret(self) -> bytes: ...
+    def snapshot(self) -> AbstractContextManager[None]: ...
     def setting(self, name: str) -> str | int | bytes | None: ...
     def counts(self) -> Counts: ...
     def words_of(self, seqs: Iterable[int]) -> dict[int, list[str]]: ...
@@ -237,6 +239,11 @@ class DiaryStore(Protocol):
     @property
     def secret(self) -> bytes:
         """Random bytes of this diary's own; b"" while nothing is stored."""
+        ...
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Within it the calls of this thread see one state, and cost less. Nothing may be written there; other threads
+        wait."""
         ...
 
     def setting(self, name: str) -> str | int | bytes | None:

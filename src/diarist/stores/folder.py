@@ -165,6 +165,7 @@ class FolderDiary:
         self._opened = opened
         # Where both are needed the lock is taken before the guard, always.
         self._guard = threading.RLock()
+        self._snapshot_of: int | None = None  # the thread within `snapshot`
         renew_after_fork(self, "_guard", threading.RLock)
         self.messages = FolderMessages(self)
         self._connection: apsw.Connection | None = None
@@ -777,7 +778,11 @@ class FolderDiary:
 
     @contextmanager
     def reading(self) -> Generator[apsw.Connection | None]:
-        """The open file, or None while nothing is stored. Each statement sees all finished writes, of anyone."""
+        """The open file, or None while nothing is stored. Each statement sees all finished writes, of anyone; within
+        `snapshot`, those finished when it began."""
+        if self._snapshot_of == threading.get_ident():
+            yield self._connection
+            return
         with self._guard, file.told(self._path):
             db = self._connect()
             old = db is not None and (self._schema < migrate.newest() or self._leftover)
@@ -790,6 +795,20 @@ class FolderDiary:
             if self._connection is not None and self._connection.readonly("main"):
                 self._connection.close()  # a read-only file is opened anew each time: it cannot follow a writer
                 self._connection = None
+
+    @contextmanager
+    def snapshot(self) -> Generator[None]:
+        with self.reading() as db:
+            if db is None or db.in_transaction:
+                yield
+                return
+            run(db, "BEGIN")
+            self._snapshot_of = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._snapshot_of = None
+                run(db, "ROLLBACK")
 
     @contextmanager
     def writing(self) -> Generator[apsw.Connection]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -150,6 +151,9 @@ class FolderMessages:
     @property
     def secret(self) -> bytes:
         return self._diary.secret
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        return self._diary.snapshot()
 
     def setting(self, name: str) -> str | int | bytes | None:
         return self._diary.setting(name)
