@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from diarist import Agent, Memory, demo
-from diarist.events import Recalled
+from diarist.events import DayClosed, NoteRemembered, Recalled, replay
 from diarist.note import NOTHING_SAVED
 from diarist.testing import LoopbackEndpoint, ScriptedModel, call
 
@@ -44,7 +44,7 @@ def scripted(tmp_path_factory):
     """One run for all that is asked of it: what it printed, and the folder that it left."""
     folder = tmp_path_factory.mktemp("demo") / "memory"
     before = os.times()
-    run = played("--keep", folder)
+    run = played("--keep", folder, "--record", folder.with_name("run.jsonl"))
     after = os.times()
     used = after.children_user + after.children_system - before.children_user - before.children_system
     return run, folder, used
@@ -56,6 +56,22 @@ def test_r76_the_two_days_play_offline_and_day_2_orders_what_day_1_did(scripted)
     assert run.stderr == ""
     books = demo.Books(folder)
     assert books.orders("day-1") == books.orders("day-2") == [ORDER]
+
+
+def test_r69_both_days_are_recorded_in_one_file(scripted):
+    """R69: with the days' own dates, and only in a new file."""
+    run, folder, _ = scripted
+    record = folder.with_name("run.jsonl")
+    events = list(replay(record))
+    assert [event.at.date() for event in events if isinstance(event, DayClosed)] == [
+        demo.DAY_1.date(),
+        demo.DAY_2.date(),
+    ]
+    assert sum(isinstance(event, NoteRemembered) for event in events) == 3
+    assert "diarist replay" in run.stdout
+    before = record.read_bytes()
+    assert played("--record", record).returncode == 2
+    assert record.read_bytes() == before
 
 
 def test_the_first_line_says_that_the_model_is_scripted(scripted):

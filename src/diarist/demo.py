@@ -17,15 +17,26 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
-from datetime import UTC, datetime
+from contextlib import AbstractContextManager, closing, nullcontext
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from .agent import Agent
 from .cli import run as quit_with
 from .cli.show import count, print_line, say
-from .events import DayClosed, ModelReplied, Recalled, RunEnded, RunStarted, ToolEnded, ToolStarted
+from .events import (
+    DayClosed,
+    EventBus,
+    Listener,
+    ModelReplied,
+    Recalled,
+    RunEnded,
+    RunStarted,
+    ToolEnded,
+    ToolStarted,
+    recorder,
+)
 from .model import ChatModel, Messages, Model, ModelReply, Schemas, ToolCall
 from .note import NOTHING_SAVED
 from .tool import Tool, tool
@@ -53,8 +64,9 @@ SCRIPTED = (
 )
 
 
-def run(keep: str | None) -> int:
-    """Plays both days; 0 if day 2's order was day 1's and everything was found as shown."""
+def run(keep: str | None, record: str | None = None) -> int:
+    """Plays both days; 0 if day 2's order was day 1's and everything was found as shown. `record`: a new file that
+    takes the events of both."""
     began = time.perf_counter()
     real = _real()
     if real:
@@ -66,9 +78,12 @@ def run(keep: str | None) -> int:
         folder = Path(scratch) / "memory" if keep is None else Path(keep)
         if keep is not None and folder.exists():
             raise ValueError(f"--keep {keep} exists already. Name a new folder for the demo's memory.")
+        if record is not None and Path(record).exists():
+            raise ValueError(f"--record {record} exists already. Name a new file for the demo's events.")
         for day in ("day-1", "day-2"):
             sys.stdout.flush()
-            code = subprocess.run([sys.executable, "-P", "-m", __name__, day, str(folder)], check=False).returncode
+            given = [day, str(folder), *([record] if record else [])]
+            code = subprocess.run([sys.executable, "-P", "-m", __name__, *given], check=False).returncode
             if code:
                 say(f"diarist: the demo failed on {day.replace('-', ' ')}.")
                 return 1
@@ -80,17 +95,19 @@ def run(keep: str | None) -> int:
         print_line("The diary lay in a temporary folder, which is gone. `diarist demo --keep FOLDER` leaves it to you.")
     else:
         print_line(f'The diary is in {folder}. Ask it: diarist --memory "{folder}" recall {OWNER} "moka"')
+    if record is not None:
+        print_line(f'Both days are in {record}. See them: diarist replay "{record}"')
     return 0
 
 
-def day_1(folder: str) -> int:
+def day_1(folder: str, record: str | None = None) -> int:
     """A session: the customer orders, the agent keeps what will matter next time."""
     from . import Memory
 
     _title(f"Day 1, {DAY_1:%d %B %Y} (process {os.getpid()}). A customer writes.")
-    with Memory(folder, clock=lambda: DAY_1) as memory:
+    with Memory(folder, clock=lambda: DAY_1) as memory, _recording(record) as listener:
         diary = memory.diary(OWNER)
-        agent, model, told = _hired(diary, Books(Path(folder)), "day-1")
+        agent, model, told = _hired(diary, Books(Path(folder)), "day-1", listener)
         with closing(model):
             for said in SAID:
                 agent.run(said, session=diary.session("day-1"))
@@ -102,15 +119,15 @@ def day_1(folder: str) -> int:
     return 0
 
 
-def day_2(folder: str) -> int:
+def day_2(folder: str, record: str | None = None) -> int:
     """A new process that knows nothing but the folder."""
     from . import Memory
 
     _title(f"Day 2, {DAY_2:%d %B %Y} (process {os.getpid()}). Another process, which has nothing but the folder.")
     books, wrong = Books(Path(folder)), list[str]()
-    with Memory(folder, clock=lambda: DAY_2) as memory:
+    with Memory(folder, clock=lambda: DAY_2) as memory, _recording(record) as listener:
         diary = memory.diary(OWNER)
-        agent, model, told = _hired(diary, books, "day-2")
+        agent, model, told = _hired(diary, books, "day-2", listener)
         with closing(model):
             _line("Way 2", f"the page, whole in the system prompt of each new session: {diary.page.read().strip()}")
             _line("Way 3", "search by meaning: the history is empty, the diary is not.")
@@ -159,12 +176,21 @@ def _plain(text: str) -> str:
     return " ".join(word for word in words if word not in {"a", "an", "the"})
 
 
-def _hired(diary: Diary, books: Books, session: str) -> tuple[Agent, Listening, Transcript]:
+def _recording(path: str | None) -> AbstractContextManager[Listener | None]:
+    """What takes a day's events, after those of the day before."""
+    return recorder(path) if path else nullcontext()
+
+
+def _hired(diary: Diary, books: Books, session: str, listener: Listener | None) -> tuple[Agent, Listening, Transcript]:
     """The shop's agent for one day."""
     model, told = Listening(_real() or Shopkeeper()), Transcript()
     tools = [order_tool(books, session), *diary.tools()]
-    agent = Agent(model, SHOP + diary.briefing(), tools, auto_recall=diary.auto_recall)
+    day, began = {"day-1": DAY_1, "day-2": DAY_2}[session], time.monotonic()
+    bus = EventBus(lambda: day + timedelta(seconds=time.monotonic() - began))
+    agent = Agent(model, SHOP + diary.briefing(), tools, auto_recall=diary.auto_recall, events=bus)
     agent.events.subscribe(told)
+    if listener is not None:
+        agent.events.subscribe(listener)
     return agent, model, told
 
 
@@ -416,7 +442,7 @@ def _line(who: str, *lines: str) -> None:
         print_line(f"  {'' if number else who:<12}{line}")
 
 
-_DAYS: dict[str, Callable[[str], int]] = {"day-1": day_1, "day-2": day_2}
+_DAYS: dict[str, Callable[..., int]] = {"day-1": day_1, "day-2": day_2}
 
 if __name__ == "__main__":
-    quit_with(lambda: _DAYS[sys.argv[1]](sys.argv[2]))
+    quit_with(lambda: _DAYS[sys.argv[1]](*sys.argv[2:]))

@@ -291,6 +291,9 @@ def demo(
     keep: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="Leave the demo's memory in this folder, which must be new.")
     ] = None,
+    record: Annotated[
+        str | None, typer.Option(metavar="RUN.jsonl", help="Write what happens to this new file, for replay.")
+    ] = None,
 ) -> None:
     """See a diary outlive its session: two processes, no key, no server, no network.
 
@@ -298,4 +301,4 @@ def demo(
     """
     from ..demo import run
 
-    raise typer.Exit(run(keep))
+    raise typer.Exit(run(keep, record))

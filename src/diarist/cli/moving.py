@@ -143,11 +143,11 @@ def export(
     if to is None:
         write(text)
         return
-    _write_file(Path(to), text, force)
+    write_file(Path(to), text, force)
     say(f"Wrote {count(len(exported['notes']), 'note')} about {owner} to {to}.")
 
 
-def _write_file(path: Path, text: str, force: bool) -> None:
+def write_file(path: Path, text: str, force: bool) -> None:
     """A file of the person's own, 0600, whole or not at all."""
     if path.exists() and not force:
         raise DiaristError(f"{path}: is there already; --force writes over it")

@@ -43,12 +43,16 @@ def serve(
         )
     listener = http.listening(host, port)
     with open_memory(context) as memory:
-        if not tokens.has_admin:
-            say(f"The admin token, shown this once: {tokens.make_admin()}")
+        made = None if tokens.has_admin else tokens.make_admin()
+        if made:
+            say(f"The admin token, shown this once: {made}")
         names = http.names_for(host, host_name or ())
         server = http.Server(memory, tokens, names=names, a_second=rate, log=say, log_each=access_log)
         address = f"[{host}]" if ":" in host else host
-        say(f"Serving on http://{address}:{listener.getsockname()[1]}. Ctrl+C stops it.")
+        url = f"http://{address}:{listener.getsockname()[1]}"
+        if made and http.is_local(host):
+            say(f"The inspector, opened with it: {url}/#token={made}")
+        say(f"Serving on {url}. Ctrl+C stops it.")
         http.run(server, listener)
     say("Stopped.")
 

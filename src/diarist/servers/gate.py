@@ -33,18 +33,17 @@ AT_ONCE = 16  # requests of one owner's token; there are more threads than that
 LOCAL_NAMES = ("localhost", "127.0.0.1")
 OPEN = ("/healthz", "/readyz", "/openapi.json")  # without a token, as are the inspector's own files
 
-_HEADERS = [
-    (
-        b"content-security-policy",
-        (
-            b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:;"
-            b" frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
-        ),
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:;"
+        " frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
     ),
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-]
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+}
+"""What every answer says."""
+_HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 _IMPORT = re.compile(r"/v1/owners/[^/]+/import")
 _EVENTS = re.compile(r"/v1/owners/[^/]+/events")
 _LINES = ("application/x-ndjson", "application/jsonl", "application/json")

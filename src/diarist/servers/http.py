@@ -111,7 +111,8 @@ def _routes(served: routes.Served) -> FastAPI:
     inspector = Inspector()
 
     def web(request: Request) -> Response:
-        return inspector.answer(request.url.path.removeprefix("/"))
+        data, kind = inspector.read(request.url.path.removeprefix("/"))
+        return Response(data, media_type=kind, headers={"cache-control": "no-cache"})
 
     for path in inspector.paths:
         app.add_api_route(f"/{path}", web, include_in_schema=False, response_class=Response)

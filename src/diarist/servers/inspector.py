@@ -1,14 +1,12 @@
-"""The inspector's own files, from `web/`: what is there when the server starts is served, and nothing else.
+"""The pages for people, from `web/`: what is there when a server starts is served, and nothing else.
 
-They hold nothing of anybody's: the page asks for the token, and then the API for notes.
+They hold nothing of anybody's: the inspector asks for the token, and then the API for notes; the farm is handed a run.
 """
 
 from __future__ import annotations
 
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-
-from starlette.responses import Response
 
 _KINDS = {
     "html": "text/html; charset=utf-8",
@@ -29,13 +27,13 @@ class Inspector:
 
     @property
     def paths(self) -> list[str]:
-        """As they stand in a URL, after the first slash; "" is the page itself."""
+        """As they stand in a URL, after the first slash; "" is the inspector itself."""
         return ["", *self._files]
 
-    def answer(self, path: str) -> Response:
+    def read(self, path: str) -> tuple[bytes, str]:
+        """(what is in the file, its media type). KeyError for a path that is not one of `paths`."""
         found = self._files[path or "index.html"]
-        kind = _KINDS[found.name.rpartition(".")[2]]
-        return Response(found.read_bytes(), media_type=kind, headers={"cache-control": "no-cache"})
+        return found.read_bytes(), _KINDS[found.name.rpartition(".")[2]]
 
 
 def _under(folder: Traversable, prefix: str) -> list[tuple[str, Traversable]]:

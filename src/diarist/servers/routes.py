@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.params import Depends as Dependency
@@ -159,6 +159,7 @@ def about(diary: Reads) -> Response:
             "owner": diary.owner,
             "notes": diary.count(),
             "all_notes": diary.count(include_replaced=True),
+            "quarantined": diary.count(include_quarantined=True) - diary.count(),
             "pending": diary.pending,
             "sessions": len(diary.sessions()),
             "page_tokens": page.tokens,
@@ -193,8 +194,9 @@ def notes(
     tag: Annotated[list[str] | None, Query()] = None,
     source: Annotated[str | None, Query()] = None,
     include_replaced: bool = False,
+    include_quarantined: bool = False,
 ) -> Response:
-    """The notes that hold, newest first."""
+    """The notes that hold, newest first; for a person to read, those that are kept out of recall too."""
     wanted: dict[str, Any] = {
         "since": since,
         "before": before,
@@ -202,6 +204,7 @@ def notes(
         "tags": tag,
         "source": source,
         "include_replaced": include_replaced,
+        "include_quarantined": include_quarantined,
     }
     found, total = diary.notes(limit=limit, offset=offset, **wanted), diary.count(**wanted)
     return Json({"notes": [note_data(note) for note in found], "total": total, "limit": limit, "offset": offset})
@@ -256,13 +259,10 @@ def pin(id: NoteId, diary: Writes) -> Response:
     return Json(page_data(diary.page))
 
 
-if hasattr(Diary, "release"):
-
-    @of_owner.post("/notes/{id}/release", response_model=shapes.NoteOut)
-    def release(id: NoteId, diary: Writes, _: Admin) -> Response:
-        """Lets a note that was kept out of recall be recalled. For a person to decide: it takes the admin token."""
-        cast("Any", diary).release(id)
-        return Json(note_data(diary.note(id)))
+@of_owner.post("/notes/{id}/release", response_model=shapes.NoteOut)
+def release(id: NoteId, diary: Writes, _: Admin) -> Response:
+    """Lets a note that was kept out of recall be recalled. For a person to decide: it takes the admin token."""
+    return Json(note_data(diary.release(id)))
 
 
 # -- recall -----------------------------------------------------------------------------------------------------------

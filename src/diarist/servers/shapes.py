@@ -97,6 +97,9 @@ class NoteOut(BaseModel):
     origin: Origin
     tags: list[str]
     flagged: bool
+    flagged_for: list[str]
+    released: bool
+    quarantined: bool
     session: str | None
     replaces: list[str]
     replaced_by: str | None
@@ -192,6 +195,7 @@ class DiaryOut(BaseModel):
     owner: str
     notes: int
     all_notes: int
+    quarantined: int
     pending: int
     sessions: int
     page_tokens: int
@@ -242,7 +246,8 @@ class TroubleOut(BaseModel):
 
 
 def note_data(note: Note) -> dict[str, Any]:
-    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in asdict(note).items()}
+    held = asdict(note) | {"quarantined": note.quarantined}
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in held.items()}
 
 
 def recall_data(found: Recall, *, ids: bool) -> dict[str, Any]:
