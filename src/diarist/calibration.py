@@ -56,7 +56,9 @@ MESSAGES_BY_WORDS = Weights(
     -5.57, words_elsewhere=-1.55, meaning_elsewhere=0.0, words=1.89, meaning=0.0, speaker=1.37, words_before=0.6,
     conversation_words=1.03, length=0.77,
 )  # fmt: skip
-LATEST = 2.6  # for the newest notes, where the last time is asked for: by itself enough for "weak", not for "strong"
+# For the newest notes, where the last time is asked for: this, and at least as much as makes it even odds. That is
+# "weak", not "strong": whoever asks for the usual has not said what it is.
+LATEST = 1.0
 OF_THE_DAYS = 0.8  # for a note of the days that are named
 
 STRONG_AT = 0.8  # from here on about nine of ten first hits answer the question
@@ -146,8 +148,10 @@ def columns(evidence: Evidence, kind: str) -> dict[str, NDArray[np.float64]]:
     told["background"] = none + elsewhere
     if evidence.timely:
         time = none.copy()
+        without = odds(told)
         for at in np.flatnonzero(np.isin(evidence.seqs, list(evidence.timely))).tolist():
-            time[at] = evidence.timely[int(evidence.seqs[at])].value
+            part = evidence.timely[int(evidence.seqs[at])]
+            time[at] = max(part.value, -without[at]) if part.value == LATEST else part.value
         told["time"] = time
     return told
 

@@ -216,7 +216,7 @@ class FolderMessages:
             return {} if db is None else word_index.look_up(db, self.owner, words, most, MESSAGES)
 
     def outline(self, seqs: Sequence[int] | None = None) -> list[Outlined]:
-        sql = "SELECT seq, octet_length(words), speaker, session, number FROM messages WHERE owner = ?"
+        sql = "SELECT seq, octet_length(words), speaker, session, number FROM messages WHERE owner = ? AND words > ''"
         with self._diary.reading() as db:
             if db is None:
                 return []
