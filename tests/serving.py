@@ -1,4 +1,4 @@
-"""A server for tests: the real one, on loopback, in a thread. No tests here."""
+"""Servers for tests: the real ones, on loopback, in a thread. No tests here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from diarist.servers.http import Server, listening, run
+from diarist.servers.address import listening
+from diarist.servers.http import Server, run
 from diarist.servers.names import segment
 from diarist.servers.tokens import Tokens
 from support import opened
@@ -105,3 +106,60 @@ def serving(place: Any, *, memory: Any = None, **options: Any) -> Iterator[Servi
             server.stop()
             thread.join(20)
             assert not thread.is_alive()
+
+
+@dataclass
+class ServingMcp:
+    """`diarist mcp --http` that runs, and the tokens to call it with."""
+
+    tokens: Tokens
+    port: int
+
+    def token(self, owner: str, **options: Any) -> str:
+        return self.tokens.make(owner, datetime.now(UTC), **options)[0]
+
+    def post(self, token: str | None, method: str, **params: Any) -> Answer:
+        """One request, as a client without a session sends it."""
+        headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            connection.request("POST", "/mcp", body, headers)
+            answer = connection.getresponse()
+            return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
+        finally:
+            connection.close()
+
+    def call(self, token: str, tool: str, **arguments: Any) -> Any:
+        """The result of a tool."""
+        answer = self.post(token, "tools/call", name=tool, arguments=arguments)
+        assert answer.status == 200, answer.body
+        return answer.json["result"]
+
+
+@contextmanager
+def serving_mcp(place: Any, *, single: str = "one-token-for-one-owner", owner: str = "ana") -> Iterator[ServingMcp]:
+    import uvicorn
+
+    from diarist.servers import mcp_http
+    from diarist.servers.address import names_for
+    from diarist.servers.worker import Worker
+
+    tokens, listener = Tokens(place), listening("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    with opened(place) as memory:
+        worker = Worker(memory)
+        caller_of = mcp_http.also(mcp_http.one_token(single, owner), tokens)
+        app = mcp_http.app(memory, worker, caller_of, port, names_for("127.0.0.1", ()))
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, ws="none", lifespan="on"))
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        try:
+            yield ServingMcp(tokens, port)
+        finally:
+            server.should_exit = True
+            thread.join(20)
+            assert not thread.is_alive()
+            worker.stop(5)

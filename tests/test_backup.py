@@ -10,19 +10,7 @@ from datetime import timedelta
 import pytest
 
 from diarist import StoreError
-from diarist.testing import FixedClock
-from support import OWNER, Child, assert_whole, deaths, diary_file, opened, quick_folder, texts
-
-
-@pytest.fixture
-def quick():
-    with quick_folder() as place:
-        yield place
-
-
-@pytest.fixture
-def clock():
-    return FixedClock("2026-03-01T09:00:00Z")
+from support import OWNER, Child, assert_whole, deaths, diary_file, opened, texts
 
 
 def write_on(talk, place, name, size):

@@ -63,12 +63,6 @@ BROKEN = ["a\0b", "\0", "half \ud83d", "\ude00 half", "\ude00\ud83d"]
 
 
 @pytest.fixture
-def quick():
-    with quick_folder() as place:
-        yield place
-
-
-@pytest.fixture
 def diary(quick):
     """A diary with one note, which must be as it was after every refusal."""
     with opened(quick) as memory:

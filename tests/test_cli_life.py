@@ -674,7 +674,7 @@ def test_reembed_makes_what_is_owed(diarist, kept, embedder):
     assert "The embedder does not answer" in ended.err
     assert diarist("doctor").code == 1
     embedder[0].down = False
-    assert diarist("reembed", "ana") == (0, "", "Made the vectors of 1 note.\n")
+    assert diarist("reembed", "ana") == (0, "", "Made the vectors of 1 text.\n")
     assert diarist("reembed", "--json").json_lines == [
         {"owner": "ana", "made": 0, "error": None},
         {"owner": OWNER, "made": 1, "error": None},
@@ -682,7 +682,7 @@ def test_reembed_makes_what_is_owed(diarist, kept, embedder):
     assert diarist("doctor").code == 0
     embedder[0] = HashEmbedder(id="another-model")
     assert "another embedder" in diarist("recall", OWNER, "moka pot").err
-    assert diarist("reembed").err == "Made the vectors of 2 notes.\n"
+    assert diarist("reembed").err == "Made the vectors of 2 texts.\n"
     assert "another embedder" not in diarist("recall", OWNER, "moka pot").err
 
 
@@ -716,7 +716,7 @@ def test_reembed_that_is_interrupted_says_how_to_go_on(diarist, kept, embedder):
     assert (ended.code, ended.out) == (130, "")
     assert ended.err == "Stopped. What is done stays done: run it again to go on.\n"
     embedder[0] = HashEmbedder(id="another-model")
-    assert diarist("reembed").err == "Made the vectors of 1 note.\n"
+    assert diarist("reembed").err == "Made the vectors of 1 text.\n"
 
 
 @pytest.mark.parametrize("command", ["reembed", "doctor"])
@@ -938,7 +938,7 @@ def test_a_terminal_gets_marks_and_a_question(place, kept):
     assert "[bold]ana[/bold] \\u001b[31m" in shown
     shown, code = in_a_terminal("reembed", place=place)
     assert (code, "\x1b[31mm" in shown) == (0, False)
-    assert "Made the vectors of 2 notes." in shown
+    assert "Made the vectors of 2 texts." in shown
     shown, code = in_a_terminal("erase", OWNER, place=place, typed=OWNER.encode() + b"\n")
     assert code == 0
     assert f"Type {OWNER} to go on: " in shown

@@ -16,15 +16,9 @@ import pytest
 from diarist import NotFound, StoreBusy, StoreError
 from diarist.stores import file, folder, word_index
 from diarist.testing import HashEmbedder
-from support import OWNER, Child, assert_whole, diary_file, opened, quick_folder, texts
+from support import OWNER, Child, assert_whole, diary_file, opened, texts
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and fork are of POSIX")
-
-
-@pytest.fixture
-def quick():
-    with quick_folder() as place:
-        yield place
 
 
 # -- processes -----------------------------------------------------------------------------------------------------

@@ -19,16 +19,10 @@ import pytest
 from diarist import DiaristError, StoreError
 from diarist.stores import file, word_index
 from diarist.testing import HashEmbedder
-from support import OWNER, Child, FaultyDisk, assert_whole, diary_file, give_up_root, opened, quick_folder, texts
+from support import OWNER, Child, FaultyDisk, assert_whole, diary_file, give_up_root, opened, texts
 
 resource = pytest.importorskip("resource", reason="limits of POSIX")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals, mounts and permissions of POSIX")
-
-
-@pytest.fixture
-def quick():
-    with quick_folder() as place:
-        yield place
 
 
 # -- kill -9 -------------------------------------------------------------------------------------------------------

@@ -25,17 +25,6 @@ _LETTERS = "bcdfghjklmnpqrstvwxz"
 _RNG = random.Random(62)
 
 
-@pytest.fixture
-def quick():
-    with quick_folder() as place:
-        yield place
-
-
-@pytest.fixture
-def clock():
-    return FixedClock("2026-03-01T09:00:00Z")
-
-
 def sentinel(words=6):
     """A text of words that nobody ever wrote, with capitals, so that lower case is a form of its own."""
     return " ".join("".join(_RNG.choices(_LETTERS, k=_RNG.randint(9, 14))).capitalize() for _ in range(words))

@@ -59,8 +59,8 @@ def attack(target, mode, examples, derandomize=True):
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["fits", "does not fit"])
 def test_t_srv_9_what_the_document_allows_and_what_it_does_not_is_never_a_fault(target, mode):
     """T-SRV-9: no 500, and every answer has the form that the document gives it."""
-    seen = attack(target, mode, 80)
-    assert len({label for label, _ in seen}) > 15
+    seen = attack(target, mode, 40)
+    assert len({label for label, _ in seen}) > 10
     statuses = {status for _, status in seen}
     assert statuses & ({200, 201} if mode is GenerationMode.POSITIVE else {400, 405, 415})
 
@@ -74,7 +74,7 @@ def test_t_srv_9_at_length(target, mode):
 
 
 @given(st.text(min_size=1))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_name_in_a_path_comes_back_as_it_was(name):
     part = segment(name)
     assert name_of(part) == name
@@ -84,7 +84,7 @@ def test_a_name_in_a_path_comes_back_as_it_was(name):
 
 
 @given(st.text(alphabet="~aA0-_=./ é", max_size=8))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_a_part_of_a_path_is_one_name_or_none(part):
     """Each name has two spellings at most: its own, and the encoded one."""
     try:

@@ -23,13 +23,6 @@ from diarist.stores.names import folder_name
 from diarist.testing import FixedClock
 from support import OWNER, diary_file, opened, quick_folder, texts
 
-
-@pytest.fixture
-def quick():
-    with quick_folder() as place:
-        yield place
-
-
 # -- names ---------------------------------------------------------------------------------------------------------
 
 HOSTILE = [

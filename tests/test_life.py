@@ -12,19 +12,8 @@ import apsw
 import pytest
 
 from diarist import EmbedderError, PageFull
-from diarist.testing import FixedClock, HashEmbedder
-from support import OWNER, assert_whole, deaths, diary_file, opened, quick_folder, texts
-
-
-@pytest.fixture
-def quick():
-    with quick_folder() as place:
-        yield place
-
-
-@pytest.fixture
-def clock():
-    return FixedClock("2026-03-01T09:00:00Z")
+from diarist.testing import HashEmbedder
+from support import OWNER, assert_whole, deaths, diary_file, opened, texts
 
 
 @pytest.fixture

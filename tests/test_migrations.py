@@ -19,7 +19,7 @@ import pytest
 from diarist import SchemaTooNew, StoreError
 from diarist.stores import migrate
 from diarist.testing import FixedClock, HashEmbedder
-from support import OWNER, Child, assert_whole, deaths, diary_file, opened, quick_folder, texts
+from support import OWNER, Child, assert_whole, deaths, diary_file, opened, texts
 
 FIXTURES = Path(__file__).parent / "fixtures"
 ONE = migrate.scripts()
@@ -28,12 +28,6 @@ TWO = {**ONE, LAST + 1: "ALTER TABLE notes ADD COLUMN extra TEXT; UPDATE notes S
 THREE = {**TWO, LAST + 2: "CREATE TABLE more (id TEXT); INSERT INTO more SELECT id FROM notes"}
 BROKEN = {**TWO, LAST + 2: "CREATE TABLE more (id TEXT); INSERT INTO nowhere VALUES (1)"}
 TEXTS = ["Has a dog.", "Likes tea.", "Lives in Rosario."]
-
-
-@pytest.fixture
-def quick():
-    with quick_folder() as place:
-        yield place
 
 
 @pytest.fixture

@@ -14,18 +14,12 @@ from hypothesis import strategies as st
 from diarist import PageFull, StoreCorrupt, StoreError
 from diarist.analysis import estimate_tokens
 from diarist.guard import page_block
-from support import OWNER, Child, deaths, diary_file, opened, quick_folder
+from support import OWNER, Child, deaths, diary_file, opened
 
 BUDGET = 1_000
 _UNSEEN = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
 )
-
-
-@pytest.fixture
-def quick():
-    with quick_folder() as place:
-        yield place
 
 
 @pytest.fixture

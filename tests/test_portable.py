@@ -19,17 +19,6 @@ START = datetime(2026, 3, 1, 9, tzinfo=UTC)
 WHEN = [None, START, START + timedelta(days=40), START - timedelta(days=400), START.replace(microsecond=1)]
 
 
-@pytest.fixture
-def quick():
-    with quick_folder() as place:
-        yield place
-
-
-@pytest.fixture
-def clock():
-    return FixedClock(START)
-
-
 def moved(exported):
     """As it is after a file: through JSON and back."""
     return json.loads(json.dumps(exported))
@@ -375,3 +364,76 @@ def test_p_6_markdown_for_a_person_to_read(quick, clock):
         "## 2026-02-28\n\n- Lives in Córdoba. (agent inferred)\n"
         "- Lives in Rosario. (from whatsapp; tags: home; replaced since)\n"
     )
+
+
+def talked(diary, clock):
+    """Two sessions of several days, one of them ended, with what is searched and what is not."""
+    diary.remember("Likes tea.")
+    order = diary.session("order")
+    order.append({"role": "user", "content": "The same as last time."})
+    clock.advance(timedelta(days=1))
+    order.extend([{"role": "tool", "content": "42", "tool_call_id": "c"}, {"role": "assistant", "content": "Done."}])
+    clock.advance(timedelta(days=1))
+    order.end()
+    diary.session("open", expires_at=clock() + timedelta(days=90)).append(
+        {"role": "user", "content": "Hello.", "created_at": "2026-02-01T10:00:00+01:00"}
+    )
+
+
+def test_p_6_sessions_come_back_with_all_their_dates(quick, clock):
+    """P-6: when each was begun, ended and written to, and when each message was said, wherever it is loaded."""
+    with opened(quick / "a", clock=clock) as a, opened(quick / "b", clock=clock) as b:
+        ours, theirs = a.diary(OWNER), b.diary(OWNER)
+        talked(ours, clock)
+        exported = moved(ours.export())
+        clock.advance(timedelta(days=30))
+        assert theirs.load(exported) == 1
+        assert theirs.sessions() == ours.sessions()
+        assert moved(theirs.export()) == exported
+        assert theirs.pending == 0
+        days = {"since": "2026-02-15T00:00:00Z", "before": "2026-03-01T12:00:00Z"}
+        said = [hit.note.text for hit in theirs.recall("the same", where="sessions", **days)]
+        assert said == ["The same as last time."]
+        position = theirs.position
+        assert (theirs.load(exported), theirs.position) == (0, position)
+        for each in exported["sessions"]:  # as the first version wrote it
+            del each["dates"]
+        c = a.diary("c")
+        c.load(exported, rename=True)
+        assert {each.id: (each.created_at, each.ended_at) for each in c.sessions()} == {
+            each.id: (each.created_at, each.ended_at) for each in ours.sessions()
+        }
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("messages", [{"role": "user", "content": "Good."}, {"role": "nobody", "content": "Bad."}]),
+        ("messages", [{"role": "user", "content": {1, 2}}]),
+        ("messages", ["text"]),
+        ("messages", "text"),
+        ("messages", None),
+        ("id", ""),
+        ("id", 7),
+        ("created_at", "soon"),
+        ("ended_at", 5),
+        ("dates", ["2026-03-01T09:00:00Z"] * 2),
+        ("dates", [None]),
+        ("dates", "soon"),
+        ("later", 1),
+    ],
+)
+def test_r39_a_bad_session_keeps_the_notes_out_too(quick, clock, field, value):
+    """R39: all or none, the sessions and the page with the notes; the error says which session."""
+    with opened(quick / "a", clock=clock) as a, opened(quick / "b", clock=clock) as b:
+        talked(a.diary(OWNER), clock)
+        exported = a.diary(OWNER).export() | {"page": "- Lu.\n"}
+        exported["sessions"][1][field] = value
+        with pytest.raises((ValueError, TypeError), match=r"session 1 \(counting from 0\) of the export.*nothing was"):
+            b.diary(OWNER).load(exported)
+        assert b.owners() == []
+        assert not (quick / "b").exists()
+        for bad in ("text", 5, {"id": "s"}):
+            with pytest.raises((ValueError, TypeError), match="nothing was"):
+                b.diary(OWNER).load(exported | {"sessions": bad})
+        assert not (quick / "b").exists()

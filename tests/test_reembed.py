@@ -11,7 +11,7 @@ import pytest
 
 from diarist import EmbedderError, Memory, diary
 from diarist.testing import FixedClock, HashEmbedder
-from support import OWNER, assert_whole, deaths, diary_file, quick_folder
+from support import OWNER, assert_whole, deaths, diary_file
 
 TEXTS = [f"Fact {number} about {what}." for number, what in enumerate(["tea", "dogs", "boats", "bees", "rain", "jazz"])]
 
@@ -30,17 +30,6 @@ class Turned(HashEmbedder):
         if self.fails_after is not None and len({*self.texts} & {*TEXTS}) >= self.fails_after:
             raise EmbedderError("down, as this test wants it")
         return np.roll(super().embed_notes(texts), self.turn, axis=1)
-
-
-@pytest.fixture
-def quick():
-    with quick_folder() as place:
-        yield place
-
-
-@pytest.fixture
-def clock():
-    return FixedClock("2026-03-01T09:00:00Z")
 
 
 def by_meaning(memory, question="Fact about boats."):
@@ -136,7 +125,7 @@ def test_rw_020_an_embedder_that_fails_half_way_keeps_what_was_done(quick, monke
     new = Turned(48, "b")
     with Memory(quick, embedder=new) as memory:
         new.fails_after = 4  # of six, after two batches
-        with pytest.raises(EmbedderError, match="2 of 6 notes are still without vectors: down"):
+        with pytest.raises(EmbedderError, match="2 of 6 texts are still without vectors: down"):
             memory.diary(OWNER).reembed()
         new.fails_after = None
         answer = memory.diary(OWNER).recall("rain")
@@ -324,3 +313,38 @@ def test_rw_020_saying_a_note_again_after_an_interrupted_reembed_completes_it(qu
         note = memory.diary(OWNER).remember("Likes tea.")
         assert (note.pending, note.times) == (False, 2)
         assert memory.diary(OWNER).recall("tea").notices == ()
+
+
+def test_rw_020_what_was_said_in_sessions_gets_new_vectors_too(quick):
+    """RW-020: counted with the notes; what fails in the middle goes on from there; what is not searched is not owed."""
+    said = [{"role": "user", "content": text} for text in TEXTS[3:]]
+    with Memory(quick, embedder=HashEmbedder(64, "a")) as memory:
+        diary = memory.diary(OWNER)
+        diary.remember_many(TEXTS[:3])
+        diary.session("s").extend([*said, {"role": "tool", "content": "42", "tool_call_id": "c"}])
+    new = Turned(48, "b")
+    with Memory(quick, embedder=new) as memory:
+        diary = memory.diary(OWNER)
+        assert "vectors of another embedder (a)" in " ".join(diary.recall("rain", where="sessions").notices)
+        new.fails_after, told = 3, []
+        with pytest.raises(EmbedderError, match="3 of 6 texts are still without vectors: down"):
+            diary.reembed(progress=lambda done, total: told.append((done, total)))
+        assert told[-1] == (3, 6)
+        new.fails_after = None
+        assert diary.reembed(progress=lambda done, total: told.append((done, total))) == 3
+        assert told[-1] == (3, 3)
+        found = diary.recall("Fact about rain.", where="sessions")
+        assert found.notices == ()
+        assert [part.name for part in found[0].why if part.name == "meaning"]
+        assert (diary.reembed(), diary.pending) == (0, 0)
+
+
+def test_rw_020_of_a_model_that_has_changed_no_vector_of_a_message_stays(quick):
+    """E-7: notes and messages alike."""
+    with Memory(quick, embedder=Turned()) as memory:
+        memory.diary(OWNER).remember_many(TEXTS[:3])
+        memory.diary(OWNER).session("s").extend([{"role": "user", "content": text} for text in TEXTS[3:]])
+    with Memory(quick, embedder=Turned(turn=9)) as memory:
+        assert memory.diary(OWNER).reembed() == 6
+        assert memory.diary(OWNER).reembed() == 0
+        assert memory.diary(OWNER).recall(TEXTS[4], where="sessions")[0].note.text == TEXTS[4]

@@ -1,7 +1,7 @@
-"""What holds on every surface: one table of behaviours, the same test over Python, the command line and HTTP.
+"""What holds on every surface: one table of behaviours, the same test over Python, the command line, HTTP and MCP.
 
-A surface is a small driver with the verbs of `Surface`; whoever adds one (a protocol for tools, say) writes a driver
-and names it in `SURFACES`. Each test says what it proves. What only one surface has is tested where that surface is.
+A surface is a small driver with the verbs of `Surface`; whoever adds one writes a driver and names it in `SURFACES`.
+Each test says what it proves. What only one surface has is tested where that surface is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 from diarist import NotFound
 from diarist.cli import main
 from diarist.testing import HashEmbedder
-from serving import of, serving
+from serving import of, serving, serving_mcp
 from support import opened
 
 ANA, BEN = "c-2291", "c-2291/../ben"
@@ -32,6 +32,8 @@ class Refused(Exception):
 
 class Surface(ABC):
     """What every surface can do, each call about one owner. `said` is all that ever came back, as text."""
+
+    takes_source = True
 
     def __init__(self, place, stack, monkeypatch, capsys):
         self.place, self.stack, self.monkeypatch, self.capsys = place, stack, monkeypatch, capsys
@@ -177,7 +179,45 @@ class Http(Surface):
         return self._call("GET", owner, "/export").body.decode()
 
 
-SURFACES = {"python": Python, "command line": CommandLine, "http": Http}
+class Mcp(Surface):
+    """The tools of a model, over HTTP, each owner with a token of its own. A model says what a person told it, so no
+    source; it corrects by erasing and saying anew; and all that it can see stands for an export."""
+
+    takes_source = False
+
+    def open(self):
+        self.server = self.stack.enter_context(serving_mcp(self.place))
+
+    def _call(self, owner, tool, **arguments):
+        result = self.server.call(self.server.token(owner), tool, **arguments)
+        self.said += json.dumps(result, ensure_ascii=False)
+        if result.get("isError"):
+            raise Refused(result["content"][0]["text"])
+        return result["structuredContent"], result["content"][0]["text"]
+
+    def remember(self, owner, text, **more):
+        return self._call(owner, "remember", note=text, **more)[0]["id"]
+
+    def recall(self, owner, question):
+        data, told = self._call(owner, "recall", query=question)
+        return data["verdict"], [each["text"] for each in data["notes"]], told
+
+    def notes(self, owner):
+        return [each["text"] for each in self._call(owner, "notes")[0]["notes"]]
+
+    def edit(self, owner, id, text):
+        self.forget(owner, id)
+        self.remember(owner, text)
+
+    def forget(self, owner, id):
+        self._call(owner, "forget", ids=[id])
+
+    def export(self, owner):
+        seen = [self._call(owner, *each)[1] for each in (["notes"], ["sessions"])]
+        return "\n".join([*seen, self._call(owner, "page", action="read")[1]])
+
+
+SURFACES = {"python": Python, "command line": CommandLine, "http": Http, "mcp": Mcp}
 
 
 @pytest.fixture(params=SURFACES)
@@ -209,7 +249,10 @@ def test_the_owners_are_apart(surface):
     """R55, R57, T-ISO-1, T-ISO-6: what is said about one is in no byte that comes back about the other; an id of the
     other's is no id."""
     sentinels = {ANA: "violet-anchor-7", BEN: "copper-lantern-9"}
-    ids = {o: surface.remember(o, f"The code is {word}.", source=f"from {word}") for o, word in sentinels.items()}
+    ids = {}
+    for owner, word in sentinels.items():
+        more = {"source": f"from {word}"} if surface.takes_source else {}
+        ids[owner] = surface.remember(owner, f"The code is {word}.", **more)
     for owner, other in ((ANA, BEN), (BEN, ANA)):
         surface.said = ""
         surface.recall(owner, "What is the code?")
@@ -259,26 +302,25 @@ def test_the_same_text_again_is_the_same_note(surface):
     assert len(surface.notes(ANA)) == 1
 
 
-@pytest.mark.parametrize(
-    ("owner", "text", "more"),
-    [
-        (ANA, "", {}),
-        (ANA, "  \n ", {}),
-        (ANA, "x" * 64_001, {}),
-        (ANA, "Likes tea.", {"origin": "somebody"}),
-        (ANA, "Likes tea.", {"happened_at": "soon"}),
-        (ANA, "Likes tea.", {"source": "s" * 300}),
-        (" ", "Likes tea.", {}),
-        ("x" * 1_025, "Likes tea.", {}),
-    ],
-    ids=["empty", "blank", "too long", "origin", "time", "source", "no owner", "owner too long"],
-)
-def test_bad_input_is_refused_and_nothing_is_kept(surface, owner, text, more):
+BAD = {
+    "empty": (ANA, "", {}),
+    "blank": (ANA, "  \n ", {}),
+    "too long": (ANA, "x" * 64_001, {}),
+    "origin": (ANA, "Likes tea.", {"origin": "somebody"}),
+    "time": (ANA, "Likes tea.", {"happened_at": "soon"}),
+    "source": (ANA, "Likes tea.", {"source": "s" * 300}),
+    "no owner": (" ", "Likes tea.", {}),
+    "owner too long": ("x" * 1_025, "Likes tea.", {}),
+}
+
+
+def test_bad_input_is_refused_and_nothing_is_kept(surface):
     """R54, T-ISO-4: with a reason, before anything is written."""
-    with pytest.raises((Refused, ValueError)) as why:
-        surface.remember(owner, text, **more)
-    assert len(str(why.value)) > 10
-    assert not list(surface.place.glob("*/diary.db"))
+    for name, (owner, text, more) in BAD.items():
+        with pytest.raises((Refused, ValueError)) as why:
+            surface.remember(owner, text, **more)
+        assert len(str(why.value)) > 10, name
+        assert not list(surface.place.glob("*/diary.db")), name
 
 
 def test_a_restart_loses_nothing(surface):

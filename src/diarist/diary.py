@@ -7,7 +7,6 @@ notes, note, edit, forget -> see, correct, erase
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -28,7 +27,7 @@ from .note import Hit, Note, Origin, Recall
 from .page import Page
 from .scan import Nearest
 from .session import Session, SessionInfo
-from .stores import DiaryStore, Draft, Filter, SessionRow, Shelf, Stored
+from .stores import DiaryStore, Draft, Filter, MessageDraft, SessionRow, Shelf, Stored
 
 if TYPE_CHECKING:
     import numpy as np
@@ -351,6 +350,7 @@ class Diary:
 
     def export(self) -> dict[str, Any]:
         """Everything kept about the owner, as plain data that `json` can write; `load` brings it back unchanged."""
+        messages = self._store.messages
         return {
             "diarist": portable.FORM,
             "owner": self.owner,
@@ -358,7 +358,7 @@ class Diary:
             "retention_days": self._store.setting("retention_days"),
             "page": self._store.page(),
             "notes": [portable.as_data(stored) for stored in self._store.dump()],
-            "sessions": [self._session_data(each) for each in self._store.messages.sessions()],
+            "sessions": [portable.session_data(each, messages.messages(each.id)[0]) for each in messages.sessions()],
         }
 
     def load(
@@ -369,10 +369,11 @@ class Diary:
         forgotten_too: bool = False,
         progress: Callable[[int, int], object] | None = None,
     ) -> int:
-        """Keeps the notes of an export under their ids, all or none; returns how many were new.
+        """Keeps the notes of an export under their ids, and its sessions, all or none; returns how many notes were new.
 
-        A note whose id is here already stays as it is, and one that was forgotten here stays forgotten unless
-        `forgotten_too`. The page is taken if there is none yet. Another owner's export is refused unless `rename`.
+        A note or session whose id is here already stays as it is, and a note that was forgotten here stays forgotten
+        unless `forgotten_too`. The page is taken if there is none yet. Another owner's export is refused unless
+        `rename`.
         Texts are looked at anew for instructions and secrets; a release in the export counts.
         ValueError or TypeError, with the position, for anything no export writes; nothing is then kept.
         """
@@ -407,8 +408,8 @@ class Diary:
             checks.checked_text(page, "the page", checks.LONGEST_TEXT)
             if not self._store.page():
                 self.page.check(page)
-        new = self._store.load(kept) if kept else 0
-        self._load_sessions(exported.get("sessions") or [])
+        sessions = self._sessions_of(exported.get("sessions") or [])
+        new = self._store.load(kept, sessions) if kept or sessions else 0
         if page:
             self._store.change_page(lambda now: now or page)
         if zone:
@@ -417,44 +418,41 @@ class Diary:
             self._store.set_setting("retention_days", days)
         if new:
             self._catch_up(None, lambda made: progress(min(made, new), new) if progress else None)
+        if sessions:
+            self._catch_up(None, shelf=self._store.messages)
         return new
 
-    def _session_data(self, each: SessionRow) -> dict[str, Any]:
-        held, _ = self._store.messages.messages(each.id)
-        return {
-            "id": each.id,
-            "created_at": each.created_at.isoformat(),
-            "ended_at": each.ended_at and each.ended_at.isoformat(),
-            "expires_at": each.expires_at and each.expires_at.isoformat(),
-            "messages": [json.loads(message) for _, message in held],
-        }
-
-    def _load_sessions(self, exported: Sequence[Mapping[str, Any]]) -> None:
-        """Sessions that are not here yet; one that is stays as it is."""
-        known = {each.id for each in self._store.messages.sessions()}
-        for each in exported:
-            if each["id"] not in known and each.get("messages"):
-                session = self.session(each["id"], expires_at=each.get("expires_at"))
-                session.extend(each["messages"])
-                if each.get("ended_at"):
-                    session.end()
+    def _sessions_of(self, exported: object) -> list[tuple[SessionRow, list[MessageDraft]]]:
+        """The sessions of an export that have messages, checked."""
+        if not isinstance(exported, list):
+            raise TypeError(f"the export's sessions are a {type(exported).__name__}, not a list; nothing was loaded")
+        every = enumerate(cast("list[Any]", exported))
+        return [found for number, each in every if (found := portable.as_session(each, number, self.session))[1]]
 
     def reembed(self, *, progress: Callable[[int, int], object] | None = None) -> int:
-        """Makes the vectors that this memory's embedder cannot read anew, and those still owed; returns how many.
+        """Makes the vectors that this memory's embedder cannot read anew, and those still owed, of notes and of the
+        messages of sessions; returns how many texts.
 
-        Safe to interrupt: what is done stays done, and the next call goes on from there. Until it has run, notes are
-        found by their words. EmbedderError if the embedder fails; nothing is lost.
+        Safe to interrupt: what is done stays done, and the next call goes on from there. Until it has run, they are
+        found by their words. `progress(done, total)` counts texts. EmbedderError if the embedder fails; nothing is
+        lost.
         """
         embedder = self._memory.embedder
         # The same id with another model behind it: none of its vectors can stay.
         changed = bool(getattr(embedder, "drifts", False)) and self.drift() is not None
-        owed = self._store.owe_vectors(embedder.id, anew=changed)
+        # The notes come last: that the model has changed is known by one of them.
+        owed = sum(each.owe_vectors(embedder.id, anew=changed) for each in (self._store.messages, self._store))
         if self._store.setting(f"drifted {embedder.id}"):
             self._store.set_setting(f"drifted {embedder.id}", None)
-        done = self._catch_up(None, lambda made: progress(made, owed) if progress else None)
+        done = 0
+        for shelf in (self._store, self._store.messages):
+            before = done
+            done += self._catch_up(
+                None, lambda made, before=before: progress(before + made, owed) if progress else None, shelf
+            )
         if done < owed:
             why = self._embed([("", "still there?")])[1] or "some texts were refused"
-            raise EmbedderError(f"{owed - done} of {owed} notes are still without vectors: {why}. Call reembed again")
+            raise EmbedderError(f"{owed - done} of {owed} texts are still without vectors: {why}. Call reembed again")
         return done
 
     def catch_up(self, seconds: float | None = None) -> tuple[int, int]:
@@ -495,7 +493,7 @@ class Diary:
         """Erases a session with all its messages. NotFound if there is none."""
         at = self._memory.now()
         texts = self._store.messages.forget(checks.checked_text(id, "the session's id", checks.LONGEST_OWNER), at)
-        return self._report(at, texts, messages=len(texts))
+        return self._report(at, [text for text in texts if text], messages=len(texts))
 
     # -- the page ------------------------------------------------------------------------------------------------
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, tzinfo
-from typing import Literal
+from typing import Any, Literal
 
 from .guard import block, one_line
 
@@ -140,3 +140,32 @@ class Recall:
             marks.append(f"id {note.id}")
         about = "; ".join(mark for mark in marks if mark)
         return f"{hit.score:.2f} [{day}{'; ' + about if about else ''}] {one_line(note.text)}"
+
+
+# -- as plain data, for JSON ------------------------------------------------------------------------------------------
+
+
+def plain(facts: Any) -> dict[str, Any]:
+    """The fields of a dataclass, times as ISO 8601 text."""
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in asdict(facts).items()}
+
+
+def note_data(note: Note) -> dict[str, Any]:
+    return plain(note) | {"quarantined": note.quarantined}
+
+
+def recall_data(found: Recall) -> dict[str, Any]:
+    return {
+        "question": found.question,
+        "verdict": found.verdict,
+        "notices": found.notices,
+        "hits": [
+            {
+                "score": hit.score,
+                "note": note_data(hit.note),
+                "older_than": hit.older_than,
+                "why": [plain(part) for part in hit.why],
+            }
+            for hit in found
+        ],
+    }

@@ -7,14 +7,18 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
-from datetime import UTC
-from typing import Any, cast
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
 
 from . import checks
 from .note import Note
-from .stores import Stored
+from .stores import MessageDraft, SessionRow, Stored
+
+if TYPE_CHECKING:
+    from .session import Session
 
 FORM = 1
 _TIMES = ("created_at", "happened_at", "expires_at")
@@ -71,6 +75,51 @@ def as_stored(data: object, owner: str, number: int) -> Stored:
         order_at = checks.checked_time(held.get("order_at"), "order_at") or note.dated
         first_at = checks.checked_time(held.get("first_at"), "first_at") or created
         return Stored(note, first_at, replaced_at, order_at, checks.checked_list(held.get("keys"), "keys"))
+    except KeyError as e:
+        raise ValueError(f"{where} has no {e.args[0]}; nothing was loaded") from None
+    except (ValueError, TypeError) as e:
+        raise type(e)(f"{where}: {e}; nothing was loaded") from None
+
+
+def session_data(row: SessionRow, messages: Iterable[tuple[str, str, datetime]]) -> dict[str, Any]:
+    """One session as plain data; `messages` as its store gives them. `dates` says when each was written."""
+    held = list(messages)
+    return {
+        "id": row.id,
+        "created_at": row.created_at.isoformat(),
+        "ended_at": row.ended_at and row.ended_at.isoformat(),
+        "expires_at": row.expires_at and row.expires_at.isoformat(),
+        "messages": [json.loads(message) for _, message, _ in held],
+        "dates": [at.isoformat() for _, _, at in held],
+    }
+
+
+def as_session(data: object, number: int, session: Callable[[str], Session]) -> tuple[SessionRow, list[MessageDraft]]:
+    """Plain data back to a session and its messages, `session` being the one of that id. Errors as `as_stored` has."""
+    where = f"session {number} (counting from 0) of the export"
+    if not isinstance(data, Mapping):
+        raise TypeError(f"{where} is a {type(data).__name__}, not a dict")
+    held = cast("Mapping[str, Any]", data)
+    try:
+        if unknown := set(held) - {"id", "created_at", "ended_at", "expires_at", "messages", "dates"}:
+            raise ValueError(f"has unknown fields {sorted(unknown)}; a later version of diarist may have written it")
+        into = session(held["id"])
+        created, ended, expires = (
+            checks.checked_time(held.get(name), name) for name in ("created_at", "ended_at", "expires_at")
+        )
+        messages, dates = held["messages"], held.get("dates") or ()
+        if not isinstance(messages, list) or not isinstance(dates, list | tuple):
+            raise TypeError("messages and dates are not lists")
+        said = [checks.checked_time(each, "dates") for each in cast("Sequence[Any]", dates)]
+        when = [each for each in (said or [created]) if each is not None]
+        if said and len(when) != len(cast("list[Any]", messages)):
+            raise ValueError(f"has {len(cast('list[Any]', messages))} messages and {len(when)} dates")
+        drafts = into.drafts(cast("list[Any]", messages), when)
+        first = min((each.created_at for each in drafts), default=created)
+        if first is None:
+            raise ValueError("has neither a date nor a message")
+        last = max((each.created_at for each in drafts), default=first)
+        return SessionRow(into.id, created or first, ended, expires, len(drafts), last), drafts
     except KeyError as e:
         raise ValueError(f"{where} has no {e.args[0]}; nothing was loaded") from None
     except (ValueError, TypeError) as e:

@@ -8,7 +8,7 @@ says so.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
@@ -63,12 +63,12 @@ class Session:
     @property
     def messages(self) -> list[Message]:
         """All messages that can be read, in order, as they were given. What cannot be read is named in `damaged`."""
-        return [json.loads(message) for _, message in self._store.messages(self.id)[0]]
+        return [json.loads(message) for _, message, _ in self._store.messages(self.id)[0]]
 
     @property
     def ids(self) -> list[str]:
         """The ids of `messages`, in the same order."""
-        return [id for id, _ in self._store.messages(self.id)[0]]
+        return [id for id, _, _ in self._store.messages(self.id)[0]]
 
     @property
     def damaged(self) -> list[int]:
@@ -82,15 +82,21 @@ class Session:
     def extend(self, messages: Iterable[Mapping[str, Any]]) -> list[str]:
         """Keeps many, all or none, such as a past conversation; returns their ids. They can then be searched by meaning
         too, if the embedder is there. ValueError or TypeError names the position of a bad one."""
-        drafts: list[MessageDraft] = []
-        for number, message in enumerate(messages):
-            # A message without a date is of the moment of the one before it, not of the import.
-            drafts.append(self._draft(message, number, drafts[-1].created_at if drafts else None))
+        drafts = self.drafts(messages)
         if not drafts:
             return []
         ids = self._store.append(self.id, drafts, self._expires_at)
         self._embed()
         return ids
+
+    def drafts(self, messages: Iterable[Mapping[str, Any]], dates: Sequence[datetime] = ()) -> list[MessageDraft]:
+        """The messages as they will be kept, checked; nothing is written. `dates`: when each was said, where it does
+        not say so itself; without one it is of the moment of the one before it, not of the import."""
+        drafts: list[MessageDraft] = []
+        for number, message in enumerate(messages):
+            before = dates[number] if number < len(dates) else drafts[-1].created_at if drafts else None
+            drafts.append(self._draft(message, number, before))
+        return drafts
 
     def end(self) -> None:
         """Marks the session as ended. It stays, and appending to it takes it up again."""

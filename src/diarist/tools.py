@@ -98,6 +98,8 @@ def memory_tools(diary: Diary) -> list[Tool]:
         """List the saved notes about this customer, newest first, with their ids."""
         if id is not None:
             note = diary.note(id)
+            if note.quarantined:
+                raise NotFound(f"note {note.id} is kept from agents until a person has read it and lets it be recalled")
             part = _part(f"Note {note.id} of {note.dated.date().isoformat()}", note.text, offset, f"id={note.id}, ")
             return Answer(part, _data(note) | dict(part.data))
         total = diary.count()

@@ -81,11 +81,18 @@ def place_of(context: typer.Context) -> str:
     return user_data_dir("diarist", appauthor=False)
 
 
-def open_memory(context: typer.Context, place: str | None = None) -> Memory:
-    """The memory that this call is about, or one at another place."""
+def open_memory(context: typer.Context, place: str | None = None, *, in_background: bool = False) -> Memory:
+    """The memory that this call is about, or one at another place. `in_background`: for a server, whose worker loads
+    the embedder."""
     from ..memory import Memory
 
-    embedder, secrets = os.environ.get("DIARIST_EMBEDDER") or "bundled", os.environ.get("DIARIST_SECRETS") or "keep"
+    embedder: Any = os.environ.get("DIARIST_EMBEDDER") or "bundled"
+    if in_background:
+        from ..embedders import open_embedder
+        from ..servers.worker import Loading
+
+        embedder = Loading(open_embedder(embedder))
+    secrets = os.environ.get("DIARIST_SECRETS") or "keep"
     return Memory(place or place_of(context), embedder=embedder, secrets=cast("Any", secrets))  # it checks them
 
 

@@ -10,6 +10,7 @@ import typer
 
 from ..checks import checked_zone
 from ..errors import DiaristError, NotFound
+from ..note import note_data, recall_data
 from . import NOTHING_OR_REFUSED
 from .app import (
     AsJson,
@@ -30,12 +31,10 @@ from .app import (
 )
 from .show import (
     count,
-    note_data,
     print_json,
     print_line,
     print_text,
     reason,
-    recall_data,
     say,
     say_forgotten,
     show_notes,

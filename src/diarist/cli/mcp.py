@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from ..errors import MissingExtra
-from .app import app, place_of
+from .app import app, open_memory, place_of
 from .show import say
 
 if TYPE_CHECKING:
     from ..memory import Memory
-    from ..servers.mcp_http import OwnerOf
-    from ..servers.pending import Pending
+    from ..servers.mcp_http import CallerOf
+    from ..servers.worker import Worker
 
 
 @app.command()
@@ -54,41 +54,42 @@ def mcp(
     gc.disable()  # the SDK makes a thousand classes, and collecting meanwhile takes a quarter of the time it needs
     try:
         from ..servers import mcp
-        from ..servers.pending import Loading, Pending
+        from ..servers.worker import Worker
     except ImportError as error:
         raise MissingExtra(f"diarist mcp needs the MCP SDK ({error}): pip install 'diarist[mcp]'") from error
-    from ..embedders import open_embedder
-    from ..memory import Memory
-
     gc.freeze()
     gc.enable()
 
-    embedder = Loading(open_embedder(os.environ.get("DIARIST_EMBEDDER") or "bundled"))
-    memory = Memory(place_of(context), embedder=embedder)
-    pending = Pending(memory, embedder)
+    memory = open_memory(context, in_background=True)
+    worker = Worker(memory)
     if http:
-        from ..servers import mcp_http
+        from ..servers import address, mcp_http
+        from ..servers.tokens import Tokens
 
-        owner_of, about = _let_in(mcp_http.is_loopback(host), owner, token_file, no_token)
-        sock = mcp_http.listening(host, port)
+        names = address.names_for(host, allow_host or ())
+        first, about = _let_in(address.is_local(host), owner, token_file, no_token)
+        caller_of = mcp_http.also(first, Tokens(place_of(context)))
+        sock = address.listening(host, port)
         at = sock.getsockname()[1]
-        say(f"Serving the diary of {owner} at http://{mcp_http.named(host)}:{at}{mcp_http.PATH}, {about}.")
-        mcp_http.over_http(mcp_http.app(memory, pending, owner_of, at, [host, *(allow_host or [])]), sock)
+        say(f"Serving the diary of {owner} at http://{address.in_url(host)}:{at}{mcp_http.PATH}, {about}.")
+        say("A token that `diarist token OWNER` made opens that owner's diary.")
+        mcp_http.over_http(mcp_http.app(memory, worker, caller_of, at, names), sock)
     else:
         if sys.stdin.isatty():
             say("Waiting for an MCP client on stdin. Clients start this command themselves: see docs/mcp.md.")
-        mcp.over_stdio(memory, owner, pending, sys.stdin.buffer, wire)
-    _leave(memory, pending)
+        mcp.over_stdio(memory, owner, worker, sys.stdin.buffer, wire)
+    _leave(memory, worker)
 
 
-def _let_in(here: bool, owner: str, token_file: Path | None, no_token: bool) -> tuple[OwnerOf, str]:
+def _let_in(here: bool, owner: str, token_file: Path | None, no_token: bool) -> tuple[CallerOf, str]:
     """Who is let in, and that in words."""
+    from ..servers.mcp_http import no_token as nobody_asked
     from ..servers.mcp_http import one_token, token_in
 
     if no_token:
         if not here:
             raise ValueError("--no-token is for this machine only: leave it out, or listen on 127.0.0.1")
-        return (lambda _: owner), "for every program on this machine"
+        return nobody_asked(owner), "for every program on this machine"
     held = os.environ.get("DIARIST_MCP_TOKEN")
     if token_file is None and held is not None:
         return one_token(held, owner), "with the token in DIARIST_MCP_TOKEN"
@@ -119,9 +120,9 @@ def _claimed_stdout() -> BinaryIO:
     return wire
 
 
-def _leave(memory: Memory, pending: Pending) -> None:
+def _leave(memory: Memory, worker: Worker) -> None:
     """Ends the process: a thread in the middle of loading a model would keep it for a minute, or crash it."""
-    if pending.end():
+    if worker.stop(1.0):
         memory.close()
     sys.stderr.flush()
     os._exit(0)

@@ -32,25 +32,24 @@ def serve(
     from ..servers.tokens import Tokens
 
     try:
-        from ..servers import http
+        from ..servers import address, http
     except ModuleNotFoundError as error:
         raise MissingExtra(f'serve needs {error.name}: pip install "diarist[serve]"') from None
     tokens = Tokens(place_of(context))
-    if not http.is_local(host) and not tokens.has_admin:
+    if not address.is_local(host) and not tokens.has_admin:
         raise refuse(
             f"Not started: {host} can be reached from other machines, and there is no token yet."
             " Make one first: diarist token --admin."
         )
-    listener = http.listening(host, port)
-    with open_memory(context) as memory:
+    listener = address.listening(host, port)
+    with open_memory(context, in_background=True) as memory:
         made = None if tokens.has_admin else tokens.make_admin()
         if made:
             say(f"The admin token, shown this once: {made}")
-        names = http.names_for(host, host_name or ())
+        names = address.names_for(host, host_name or ())
         server = http.Server(memory, tokens, names=names, a_second=rate, log=say, log_each=access_log)
-        address = f"[{host}]" if ":" in host else host
-        url = f"http://{address}:{listener.getsockname()[1]}"
-        if made and http.is_local(host):
+        url = f"http://{address.in_url(host)}:{listener.getsockname()[1]}"
+        if made and address.is_local(host):
             say(f"The inspector, opened with it: {url}/#token={made}")
         say(f"Serving on {url}. Ctrl+C stops it.")
         http.run(server, listener)
@@ -72,7 +71,7 @@ def token(
     revoke: Annotated[str | None, typer.Option(metavar="ID", help="End a token at once.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make, list and revoke tokens for serve. A new token is shown this once."""
+    """Make, list and revoke tokens for serve and mcp --http. A new token is shown this once."""
     from ..servers.tokens import DAYS, Tokens
 
     if [owner is not None, admin, list_, revoke is not None].count(True) != 1:

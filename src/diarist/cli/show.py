@@ -79,27 +79,6 @@ def _plain(value: object) -> Any:
     raise TypeError(f"{value!r} has no JSON form")
 
 
-def note_data(note: Note) -> dict[str, Any]:
-    return asdict(note) | {"quarantined": note.quarantined}
-
-
-def recall_data(found: Recall) -> dict[str, Any]:
-    return {
-        "question": found.question,
-        "verdict": found.verdict,
-        "notices": found.notices,
-        "hits": [
-            {
-                "score": hit.score,
-                "note": note_data(hit.note),
-                "older_than": hit.older_than,
-                "why": [asdict(part) for part in hit.why],
-            }
-            for hit in found
-        ],
-    }
-
-
 # --- tables and lines -----------------------------------------------------------------------------------------------
 
 

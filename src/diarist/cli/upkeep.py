@@ -106,9 +106,9 @@ def reembed(context: typer.Context, owner: SomeOwner = None, as_json: AsJsonLine
         except KeyboardInterrupt:
             say("Stopped. What is done stays done: run it again to go on.")
             raise typer.Exit(INTERRUPTED) from None
-    say(f"Made the vectors of {count(made, 'note')}.")
+    say(f"Made the vectors of {count(made, 'text')}.")
     if remain:
-        say("Some notes are found by their words only. Run it again when the embedder answers.")
+        say("Some texts are found by their words only. Run it again when the embedder answers.")
         raise typer.Exit(NOTHING_OR_REFUSED)
 
 
@@ -119,7 +119,7 @@ def _reembed(memory: Memory, owner: str, report: Progress) -> tuple[int, str]:
     def tell(made: int, total: int) -> None:
         nonlocal done
         done = made
-        report(made, total, f"{made:,} of {total:,} notes of {owner}")
+        report(made, total, f"{made:,} of {total:,} texts of {owner}")
 
     try:
         return memory.diary(owner).reembed(progress=tell), ""

@@ -19,8 +19,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..errors import DiaristError, StoreError
+from .address import LOCAL_NAMES
 from .limits import Rate, strict_json
-from .tokens import Tokens
+from .tokens import Tokens, bearer
 
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
@@ -30,7 +31,6 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 LARGEST, LARGEST_IMPORT = 2**20, 64 * 2**20  # bytes of a body
 BODY_WITHIN, ANSWER_WITHIN, IMPORT_WITHIN = 30.0, 60.0, 1_800.0  # seconds
 AT_ONCE = 16  # requests of one owner's token; there are more threads than that
-LOCAL_NAMES = ("localhost", "127.0.0.1")
 OPEN = ("/healthz", "/readyz", "/openapi.json")  # without a token, as are the inspector's own files
 
 HEADERS = {
@@ -128,10 +128,9 @@ class Gate:
             self._know(scope, headers)
 
     def _know(self, scope: Message, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        given = [value.decode("latin-1") for name, value in headers if name == b"authorization"]
-        scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+        token = bearer(headers)
         try:
-            caller = self._tokens.caller(token.strip(), self._clock()) if scheme.lower() == "bearer" else None
+            caller = None if token is None else self._tokens.caller(token, self._clock())
         except StoreError:
             raise Refused(
                 503, "store", "The list of tokens cannot be read.", "`diarist token --list` says why."

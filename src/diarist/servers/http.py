@@ -10,13 +10,11 @@ import asyncio
 import contextlib
 import logging
 import os
-import re
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Generator, Sequence
-from ipaddress import ip_address
+from collections.abc import Callable, Generator
 from types import FrameType
 from typing import Any
 
@@ -32,7 +30,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ..errors import DiaristError
 from ..memory import Memory
 from . import routes, shapes
-from .gate import LOCAL_NAMES, Gate, Refused, fault, refusal
+from .gate import Gate, Refused, fault, refusal
 from .inspector import Inspector
 from .live import Live
 from .tokens import Tokens
@@ -54,7 +52,7 @@ class Server:
     ) -> None:
         """`log` takes lines for the operator, stderr if None; they hold no content. `options` are those of `Gate`."""
         self.log = log or _to_stderr
-        self.live, self.worker = Live(), Worker(memory)
+        self.live, self.worker = Live(), Worker(memory, everyone=True)
         self.routes = _routes(routes.Served(memory, self.live, self.worker))
         self.gate = Gate(self.routes, tokens, log=self.log, **options)
         self.routes.state.log = self.log
@@ -167,30 +165,6 @@ async def _no_route(_: Request, error: Exception) -> Response:
 # -- started and stopped ----------------------------------------------------------------------------------------------
 
 
-def is_local(host: str) -> bool:
-    """Whether only this machine can reach an address."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def names_for(host: str, more: Sequence[str]) -> set[str]:
-    """What `Host` may say: this machine's own names, the address listened on if it is a single one, and `more`.
-    ValueError for what is no name."""
-    for name in more:
-        if not re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]", name):
-            raise ValueError(f"{name!r} is no name of a host; give it without https:// and without a port")
-    names = {*LOCAL_NAMES, *(name.lower() for name in more)}
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return {*names, host.lower()}
-    if not address.is_unspecified:
-        names.add(f"[{address}]" if address.version == 6 else str(address))
-    return names
-
-
 def run(server: Server, listener: socket.socket) -> None:
     """Serves until SIGTERM or SIGINT, or `server.stop()` from another thread. In the main thread the process ends
     within 5 s of a signal, whatever is under way, and a second signal ends it at once."""
@@ -298,18 +272,3 @@ class _Protocol(H11Protocol):
 def _to_stderr(line: str) -> None:
     sys.stderr.write(f"diarist: {line}\n")
     sys.stderr.flush()
-
-
-def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens there. OSError if it cannot."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        if os.name != "nt":
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(1024)
-    except OSError as error:
-        listener.close()
-        raise OSError(error.errno, f"{host}:{port} cannot be listened on: {error.strerror}") from error
-    return listener

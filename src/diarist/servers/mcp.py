@@ -37,20 +37,20 @@ from mcp.types import (
 )
 from mcp.types import Tool as Told
 
-from ..diary import Diary
 from ..errors import DiaristError
 from ..memory import Memory
 from ..tool import Answer, Tool, as_text, shortened
 from ..tools import BRIEFING
 from . import stdio
-from .pending import Pending
+from .tokens import Caller
+from .worker import Worker
 
 INSTRUCTIONS = f"""\
 {BRIEFING}
 - At the start, before your first answer, read the page (page, action "read") and recall what bears on the task."""
 
-OWNER = "diarist.owner"
-"""Where the HTTP door writes, in the ASGI scope, whose token came with the request."""
+CALLER = "diarist.caller"
+"""Where the HTTP door writes, in the ASGI scope, whose token came with the request: a `Caller` with an owner."""
 PAGE, RECENT = "diarist://page", "diarist://notes/recent"
 _AT_ONCE = 8  # calls that run at the same time; more wait their turn
 _LONGEST_ERROR = 2_000  # characters
@@ -60,33 +60,42 @@ Context = ServerRequestContext[Any, Any]
 _log = logging.getLogger("diarist.mcp")
 
 
-def server(memory: Memory, owner: str | None, pending: Pending) -> Server[Any]:
-    """A server about the diary of `owner`; with None, of the owner whose token came with each request."""
-    diaries: dict[str, tuple[Diary, dict[str, Tool]]] = {}
+def server(memory: Memory, owner: str | None, worker: Worker) -> Server[Any]:
+    """A server about the diary of `owner`; with None, of the owner whose token came with each request, which may be one
+    that only reads."""
+    diaries: dict[str, dict[str, Tool]] = {}
     at_once = asyncio.Semaphore(_AT_ONCE)
 
-    def opened(context: Context) -> tuple[Diary, dict[str, Tool]]:
+    def caller(context: Context) -> Caller:
         request: Any = context.request  # None over stdio
-        whose: str = owner if owner is not None else request.scope[OWNER]
+        return Caller("write", owner) if owner is not None else request.scope[CALLER]
+
+    def opened(context: Context) -> dict[str, Tool]:
+        whose = caller(context).owner
+        assert whose is not None
+        worker.look_at(whose)
         if whose not in diaries:
             if len(diaries) >= 1_000:  # they are quick to open again
                 diaries.clear()
-            diary = memory.diary(whose)
-            diaries[whose] = diary, {tool.name: tool for tool in diary.tools()}
-            pending.look_after(whose)
+            diaries[whose] = {tool.name: tool for tool in memory.diary(whose).tools()}
         return diaries[whose]
 
     async def list_tools(context: Context, _: PaginatedRequestParams | None) -> ListToolsResult:
         # A model that loads beside it would slow this answer down, which clients wait for at their start.
-        asyncio.get_running_loop().call_later(0.2, pending.start)
-        return ListToolsResult(tools=[_told(tool) for tool in opened(context)[1].values()])
+        asyncio.get_running_loop().call_later(0.2, worker.start)
+        reads_only = caller(context).scope == "read"
+        tools = [each for each in opened(context).values() if not reads_only or _may_read(each, {"action": "read"})]
+        return ListToolsResult(tools=[_told(tool) for tool in tools])
 
     async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
-        tools = opened(context)[1]
+        tools, arguments = opened(context), params.arguments or {}
         if params.name not in tools:
             raise MCPError(INVALID_PARAMS, f"Unknown tool {params.name[:100]!r}: there are {', '.join(tools)}")
-        pending.start()
-        return await _in_thread(at_once, _result, tools[params.name], params.arguments or {})
+        worker.start()
+        tool = tools[params.name]
+        if caller(context).scope == "read" and not _may_read(tool, arguments):
+            return _failed(f"{tool.name}: the token is read-only, so nothing was changed. Tell the person so")
+        return await _in_thread(at_once, _result, tool, arguments)
 
     async def list_resources(_: Context, __: PaginatedRequestParams | None) -> ListResourcesResult:
         page = "What is always worth knowing about this person: one page of Markdown."
@@ -104,7 +113,7 @@ def server(memory: Memory, owner: str | None, pending: Pending) -> Server[Any]:
         )
 
     async def read_resource(context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
-        tools = opened(context)[1]
+        tools = opened(context)
         uri = str(params.uri)
         if uri not in (PAGE, RECENT):
             raise MCPError(INVALID_PARAMS, f"Unknown resource {uri[:100]!r}: there are {PAGE} and {RECENT}")
@@ -123,7 +132,7 @@ def server(memory: Memory, owner: str | None, pending: Pending) -> Server[Any]:
     async def get_prompt(context: Context, params: GetPromptRequestParams) -> GetPromptResult:
         if params.name != "briefing":
             raise MCPError(INVALID_PARAMS, f"Unknown prompt {params.name[:100]!r}: there is briefing")
-        page = await _in_thread(at_once, _result, opened(context)[1]["page"], {"action": "read"})
+        page = await _in_thread(at_once, _result, opened(context)["page"], {"action": "read"})
         text = "\n\n".join([INSTRUCTIONS, *(each.text for each in page.content if isinstance(each, TextContent))])
         return GetPromptResult(messages=[PromptMessage(role="user", content=TextContent(type="text", text=text))])
 
@@ -142,14 +151,19 @@ def server(memory: Memory, owner: str | None, pending: Pending) -> Server[Any]:
     )
 
 
-def over_stdio(memory: Memory, owner: str, pending: Pending, lines: BinaryIO, wire: BinaryIO) -> None:
+def over_stdio(memory: Memory, owner: str, worker: Worker, lines: BinaryIO, wire: BinaryIO) -> None:
     """Serves one client until its lines end."""
-    served = server(memory, owner, pending)
+    served = server(memory, owner, worker)
 
     async def run(read: Any, write: Any) -> None:
         await served.run(read, write, served.create_initialization_options())
 
     asyncio.run(stdio.serve(run, lines, wire))
+
+
+def _may_read(tool: Tool, arguments: Mapping[str, Any]) -> bool:
+    """Whether the call changes nothing: the page is read and written by one tool."""
+    return tool.annotations.get("readOnlyHint") is True or (tool.name, arguments.get("action")) == ("page", "read")
 
 
 def _told(tool: Tool) -> Told:

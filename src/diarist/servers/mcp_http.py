@@ -1,54 +1,62 @@
-"""MCP over streamable HTTP: the same server behind an address, with a token, and the SDK's check of Host and Origin."""
+"""MCP over streamable HTTP: the same server behind an address, with tokens, and the SDK's check of Host and Origin.
+
+Whose diary a request is about, and whether it may be written to, is settled by its token: one for one owner, or those
+of `tokens.py`, which `diarist serve` takes too.
+"""
 
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import logging
 import os
 import secrets
 import signal
 import socket
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..errors import DiaristError
+from ..errors import StoreError
 from ..memory import Memory
-from .mcp import OWNER, server
-from .pending import Pending
+from .mcp import CALLER, server
+from .tokens import Caller, Tokens, bearer
+from .worker import Worker
 
 PATH = "/mcp"
 _SHORTEST_TOKEN = 16  # characters
 
-OwnerOf = Callable[[str | None], str | None]
-"""The owner that a bearer token stands for, or that no token at all does; None if it stands for nobody."""
+CallerOf = Callable[[str | None], Caller | None]
+"""Whom a bearer token stands for, or no token at all; None if it stands for nobody."""
 
 
-def is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def no_token(owner: str) -> CallerOf:
+    """Whoever sends no token is let in to this diary."""
+    return lambda sent: Caller("write", owner) if sent is None else None
 
 
-def named(host: str) -> str:
-    """As it stands in a URL."""
-    return f"[{host}]" if ":" in host else host
-
-
-def one_token(token: str, owner: str) -> OwnerOf:
+def one_token(token: str, owner: str) -> CallerOf:
     """One token for one owner."""
     if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise ValueError(f"the token must be at least {_SHORTEST_TOKEN} characters of ASCII without spaces")
-    return lambda sent: owner if sent is not None and hmac.compare_digest(sent.encode(), token.encode()) else None
+    known, caller = token.encode(), Caller("write", owner)
+    return lambda sent: caller if sent is not None and hmac.compare_digest(sent.encode(), known) else None
+
+
+def also(first: CallerOf, tokens: Tokens) -> CallerOf:
+    """Whom `first` knows, and each owner with a token that counts now. StoreError if those cannot be read."""
+
+    def caller_of(sent: str | None) -> Caller | None:
+        return first(sent) or (None if sent is None else tokens.caller(sent, datetime.now(UTC)))
+
+    return caller_of
 
 
 def token_in(path: Path) -> str:
@@ -71,12 +79,11 @@ def token_in(path: Path) -> str:
         return token
 
 
-def app(memory: Memory, pending: Pending, owner_of: OwnerOf, port: int, hosts: Sequence[str] = ()) -> ASGIApp:
-    """The ASGI app. `hosts`: names and addresses, besides those of the loopback, that clients may know it by."""
-    known = [named(host) for host in hosts if host not in ("0.0.0.0", "::")]  # noqa: S104
-    names = ["127.0.0.1", "localhost", "[::1]", *known]
+def app(memory: Memory, worker: Worker, caller_of: CallerOf, port: int, names: Iterable[str]) -> ASGIApp:
+    """The ASGI app. `names`: what `Host` may say, without the port; `address.names_for` gives them."""
+    names = sorted(names)
     addresses = [f"{name}:{port}" for name in names] + ([*names] if port in (80, 443) else [])
-    guarded = server(memory, None, pending).streamable_http_app(
+    guarded = server(memory, None, worker).streamable_http_app(
         streamable_http_path=PATH,
         # An answer is one piece of JSON, and no client holds a session here that a restart could lose.
         json_response=True,
@@ -90,29 +97,30 @@ def app(memory: Memory, pending: Pending, owner_of: OwnerOf, port: int, hosts: S
 
     async def by_token(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            sent = [value for name, value in scope["headers"] if name == b"authorization"]
-            kind, _, token = sent[0].decode("latin-1").partition(" ") if len(sent) == 1 else ("", "", "")
-            owner = owner_of(token.strip() if kind.lower() == "bearer" else None)
-            if owner is None:
-                refused = PlainTextResponse(
-                    "A valid bearer token is needed: Authorization: Bearer TOKEN\n", 401, {"WWW-Authenticate": "Bearer"}
-                )
-                await refused(scope, receive, send)
+            caller = _caller(scope, caller_of)
+            if not isinstance(caller, Caller):
+                await caller(scope, receive, send)
                 return
-            scope[OWNER] = owner
+            scope[CALLER] = caller
         await guarded(scope, receive, send)
 
     return by_token
 
 
-def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens there; port 0 takes a free one."""
+def _caller(scope: Scope, caller_of: CallerOf) -> Caller | Response:
+    """Who is calling, or what they are told."""
     try:
-        family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        return socket.create_server(where[:2], family=family, backlog=128)
-    except (OSError, OverflowError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise DiaristError(f"cannot listen on {host} port {port} ({why}); give another --host or --port") from error
+        caller = caller_of(bearer(scope["headers"]))
+    except StoreError:
+        return PlainTextResponse("The list of tokens cannot be read: `diarist token --list` says why.\n", 503)
+    if caller is None:
+        about = "A valid bearer token is needed: Authorization: Bearer TOKEN\n"
+        return PlainTextResponse(about, 401, {"WWW-Authenticate": "Bearer"})
+    if caller.owner is None:
+        return PlainTextResponse(
+            "The admin token opens no diary here: `diarist token OWNER` makes one that does.\n", 403
+        )
+    return caller
 
 
 def over_http(app: ASGIApp, sock: socket.socket) -> None:

@@ -17,13 +17,13 @@ from starlette.responses import Response, StreamingResponse
 from ..diary import Diary
 from ..events import Candidate, DayClosed, NoteRemembered, Recalled, SessionSaved
 from ..memory import Memory
-from ..note import Note
+from ..note import Note, note_data, recall_data
 from ..session import SessionInfo
 from . import shapes
 from .gate import Refused, as_json
 from .live import Live
 from .names import name_of
-from .shapes import note_data, page_data, recall_data, report_data, session_data
+from .shapes import page_data, report_data, session_data
 from .tokens import Caller
 from .transfer import take
 from .worker import Worker
@@ -280,7 +280,7 @@ def recall(body: shapes.Question, diary: Reads, here: Here) -> Response:
         return {"query": body.question, "verdict": found.verdict, "candidates": candidates, "handed_on": handed_on}
 
     here.live.tell(diary.owner, Recalled, fields)
-    data = recall_data(found, ids=body.ids)
+    data = recall_data(found) | {"context": found.context(ids=body.ids)}
     embedder = here.memory.embedder.id  # of an endpoint it has the address in it, which is the operator's affair
     data["notices"] = [_ADDRESS.sub("its address", each.replace(embedder, "the embedder")) for each in found.notices]
     return Json(data)

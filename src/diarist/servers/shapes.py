@@ -6,13 +6,12 @@ What the values may be is checked where it always is, in the diary: here only wh
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..erasure import ErasureReport
-from ..note import Note, Recall
+from ..note import plain
 from ..page import Page
 from ..session import SessionInfo
 
@@ -245,29 +244,6 @@ class TroubleOut(BaseModel):
 # -- facts as JSON ----------------------------------------------------------------------------------------------------
 
 
-def note_data(note: Note) -> dict[str, Any]:
-    held = asdict(note) | {"quarantined": note.quarantined}
-    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in held.items()}
-
-
-def recall_data(found: Recall, *, ids: bool) -> dict[str, Any]:
-    return {
-        "question": found.question,
-        "verdict": found.verdict,
-        "notices": found.notices,
-        "hits": [
-            {
-                "score": hit.score,
-                "note": note_data(hit.note),
-                "older_than": hit.older_than,
-                "why": [asdict(part) for part in hit.why],
-            }
-            for hit in found
-        ],
-        "context": found.context(ids=ids),
-    }
-
-
 def report_data(report: ErasureReport) -> dict[str, Any]:
     return asdict(report) | {"at": report.at.isoformat(), "complete": report.complete}
 
@@ -288,6 +264,4 @@ def page_data(page: Page) -> dict[str, Any]:
 
 
 def session_data(session: SessionInfo) -> dict[str, Any]:
-    return {
-        name: value.isoformat() if isinstance(value, datetime) else value for name, value in asdict(session).items()
-    }
+    return plain(session)

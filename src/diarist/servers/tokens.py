@@ -1,4 +1,4 @@
-"""Who may use the server: the admin's token, and tokens of one owner each.
+"""Who may use a server: the admin's token, and tokens of one owner each.
 
 A token of an owner is what it says (owner, scope, end, id) and an HMAC over it, so it cannot be made up; and its id
 must still be on the list, so it can be revoked. The file is private, lies in no owner's folder and names no owner: an
@@ -53,6 +53,13 @@ class Issued:
     scope: Scope
     created_at: datetime
     expires_at: datetime
+
+
+def bearer(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """The token of `Authorization: Bearer TOKEN`; None without one, or with several."""
+    given = [value.decode("latin-1") for name, value in headers if name == b"authorization"]
+    scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+    return token.strip() if scheme.lower() == "bearer" else None
 
 
 class Tokens:

@@ -58,12 +58,4 @@ def _export(header: dict[str, Any], rest: list[dict[str, Any]]) -> dict[str, Any
         rest = [*cast("list[dict[str, Any]]", said), *rest]
     elif said != len(rest):
         raise ValueError(f"the export says that it has {said} notes, but has {len(rest)}: it was cut; nothing was kept")
-    sessions: object = header.get("sessions") or []
-    if not isinstance(sessions, list) or not all(map(_is_session, cast("list[object]", sessions))):
-        raise ValueError("the export's sessions are not a list of sessions, each with id and messages")
     return header | {"notes": rest}
-
-
-def _is_session(each: object) -> bool:
-    held = cast("dict[str, object]", each) if isinstance(each, dict) else {}
-    return isinstance(held.get("id"), str) and isinstance(held.get("messages"), list)

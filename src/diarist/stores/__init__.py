@@ -201,6 +201,7 @@ class Shelf(Protocol):
     def outline(self, seqs: Sequence[int] | None = None) -> Iterable[Outlined]: ...
     def pending(self, limit: int, after: int = 0) -> list[Owed]: ...
     def attach(self, embedder: str, vectors: Sequence[tuple[int, str, NDArray[np.float32]]], at: datetime) -> None: ...
+    def owe_vectors(self, embedder: str, *, anew: bool = False) -> int: ...
     def position(self) -> int: ...
     def changed(self, since: int) -> list[int]: ...
     def vectors(self, seqs: Sequence[int] | None = None) -> Iterable[tuple[int, str, bytes]]: ...
@@ -213,8 +214,8 @@ class MessageStore(Shelf, Protocol):
         """Keeps messages in order at the end of a session, which is made or taken up; returns their ids."""
         ...
 
-    def messages(self, session: str) -> tuple[list[tuple[str, str]], list[int]]:
-        """(id, JSON) of each message in order, and the numbers of those that are damaged."""
+    def messages(self, session: str) -> tuple[list[tuple[str, str, datetime]], list[int]]:
+        """(id, JSON, when it was written) of each message in order, and the numbers of those that are damaged."""
         ...
 
     def sessions(self) -> list[SessionRow]:
@@ -223,7 +224,8 @@ class MessageStore(Shelf, Protocol):
 
     def end(self, session: str, at: datetime) -> None: ...
     def forget(self, session: str, at: datetime) -> list[str]:
-        """Removes a session; returns the texts that are gone. NotFound if there is none."""
+        """Removes a session; returns the text of each message that is gone, "" for one that was not searched. NotFound
+        if there is none."""
         ...
 
 
@@ -305,9 +307,13 @@ class DiaryStore(Protocol):
         """Every note with all that is needed to keep it elsewhere, in the order in which they were last said."""
         ...
 
-    def load(self, notes: Sequence[tuple[Stored, Draft]]) -> int:
-        """Keeps notes of a dump under their own ids, all or none; those that are there already stay as they are.
-        Returns how many were new."""
+    def load(
+        self,
+        notes: Sequence[tuple[Stored, Draft]],
+        sessions: Sequence[tuple[SessionRow, Sequence[MessageDraft]]] = (),
+    ) -> int:
+        """Keeps notes of a dump under their own ids, and sessions with their messages, all or none; those that are
+        there already stay as they are. Returns how many notes were new."""
         ...
 
     def inspect(self) -> list[tuple[str, str, str]]:

@@ -27,8 +27,22 @@ from ..errors import NotFound, SchemaTooNew, StoreBusy, StoreCorrupt, StoreError
 from ..forks import renew_after_fork
 from ..heading import heading
 from ..note import Note
-from . import Counts, Draft, Entry, Filter, Outlined, Owed, Posting, Stored, file, ledger, migrate
-from .kept import FIRST_MESSAGE, NOTES, changed, drop_vectors, last_line, log, put_vectors, vectors_of
+from . import (
+    Counts,
+    Draft,
+    Entry,
+    Filter,
+    MessageDraft,
+    Outlined,
+    Owed,
+    Posting,
+    SessionRow,
+    Stored,
+    file,
+    ledger,
+    migrate,
+)  # fmt: skip
+from .kept import NOTES, changed, drop_vectors, last_line, log, owe_vectors, put_vectors, vectors_of
 from .lock import FileLock
 from .messages import FolderMessages
 from .names import folder_name, is_cut, owner_of
@@ -508,7 +522,11 @@ class FolderDiary:
         entries = [(json.loads(each[0]), self._readable(each[1:])) for each in found]
         return [Stored(e.note, e.first_at, e.replaced_at, e.order[0], tuple(keys)) for keys, e in entries]
 
-    def load(self, notes: Sequence[tuple[Stored, Draft]]) -> int:
+    def load(
+        self,
+        notes: Sequence[tuple[Stored, Draft]],
+        sessions: Sequence[tuple[SessionRow, Sequence[MessageDraft]]] = (),
+    ) -> int:
         from . import word_index
 
         new = 0
@@ -540,6 +558,7 @@ class FolderDiary:
                 set_settings(db, latest=max(as_text(note.created_at) or "", latest))
                 new += 1
             word_index.file_newest(db, self._owner)
+            self.messages.load(db, sessions)
         return new
 
     def inspect(self) -> list[tuple[str, str, str]]:
@@ -552,18 +571,7 @@ class FolderDiary:
         if not self._path.exists():
             return 0
         with self.writing() as db:
-            if anew:
-                run(db, "DELETE FROM vectors WHERE embedder = ? AND place < ?", (embedder, FIRST_MESSAGE * 4096))
-            run(
-                db,
-                "UPDATE notes SET pending = NOT EXISTS (SELECT 1 FROM vectors"
-                " WHERE place = seq * 4096 AND embedder = ?) WHERE owner = ?",
-                (embedder, self._owner),
-            )
-            owed = row(db, "SELECT count(*) FROM notes WHERE owner = ? AND pending", (self._owner,))
-            assert owed is not None
-            set_settings(db, pending=owed[0])
-            return int(owed[0])
+            return owe_vectors(db, self._owner, NOTES, embedder, anew)
 
     # -- the page ------------------------------------------------------------------------------------------------
 

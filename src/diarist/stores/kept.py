@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import apsw
 
 from .rows import as_text
-from .sql import listed, row, rows, run, run_many
+from .sql import listed, row, rows, run, run_many, set_settings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,6 +65,24 @@ def changed(db: apsw.Connection, since: int, kept: Kept) -> list[int]:
 def put_vectors(db: apsw.Connection, seq: int, embedder: str, vectors: NDArray[np.float32]) -> None:
     numbered = [(seq * _WINDOWS + window, embedder, v.astype("<f2").tobytes()) for window, v in enumerate(vectors)]
     run_many(db, "INSERT INTO vectors (place, embedder, vector) VALUES (?,?,?)", numbered)
+
+
+def owe_vectors(db: apsw.Connection, owner: str, kept: Kept, embedder: str, anew: bool) -> int:
+    """Marks what has no vector of this embedder as pending; returns how many are. `anew` removes its vectors first."""
+    if anew:
+        places = (kept.first * _WINDOWS, (kept.first + FIRST_MESSAGE) * _WINDOWS - 1)
+        run(db, "DELETE FROM vectors WHERE embedder = ? AND place BETWEEN ? AND ?", (embedder, *places))
+    searched = "words <> '' AND" if kept is MESSAGES else ""  # a call or its result is kept, not searched
+    run(
+        db,
+        f"UPDATE {kept.table} SET pending = {searched} NOT EXISTS (SELECT 1 FROM vectors"  # noqa: S608
+        f" WHERE place = seq * {_WINDOWS} AND embedder = ?) WHERE owner = ?",
+        (embedder, owner),
+    )
+    owed = row(db, f"SELECT count(*) FROM {kept.table} WHERE owner = ? AND pending", (owner,))  # noqa: S608
+    assert owed is not None
+    set_settings(db, **{kept.pending: owed[0]})
+    return int(owed[0])
 
 
 def drop_vectors(db: apsw.Connection, seq: int) -> None:

@@ -13,7 +13,7 @@ from ..errors import NotFound, StoreCorrupt
 from ..heading import heading
 from ..note import Note, Origin
 from . import Counts, Entry, Filter, MessageDraft, Outlined, Owed, Posting, SessionRow
-from .kept import FIRST_MESSAGE, MESSAGES, changed, drop_vectors, last_line, log, put_vectors, vectors_of
+from .kept import FIRST_MESSAGE, MESSAGES, changed, drop_vectors, last_line, log, owe_vectors, put_vectors, vectors_of
 from .rows import as_text, as_time
 from .sql import LISTED, Row, add_to_settings, listed, row, rows, run, set_settings, setting, settings
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .folder import FolderDiary
 
 _COLUMNS = "messages.seq, messages.owner, session, number, messages.created_at, speaker, text, message, pending, key"
+_SAID = "key, number, message, messages.created_at"
 _FROM = "FROM messages JOIN sessions ON sessions.id = messages.session"
 _ORIGIN: dict[str, Origin] = {"user": "owner_said", "assistant": "agent_inferred", "system": "operator"}
 
@@ -54,25 +55,38 @@ class FolderMessages:
                 run(db, "UPDATE sessions SET ended_at = NULL WHERE id = ? AND owner = ?", (session, self.owner))
             last = row(db, "SELECT max(number) FROM messages WHERE session = ? AND owner = ?", (session, self.owner))
             number = int(last[0]) if last and last[0] is not None else 0
-            ids: list[str] = []
-            for draft in drafts:
-                number += 1
-                seq = log(db, draft.created_at, "said", None, first=FIRST_MESSAGE)
-                pending = bool(draft.words)
-                values = (
-                    seq, self.owner, session, number, as_text(draft.created_at), draft.speaker, draft.text,
-                    draft.message, pending, " ".join(draft.words),
-                )  # fmt: skip
-                run(db, f"INSERT INTO messages VALUES ({','.join('?' * 10)})", values)  # noqa: S608
-                totals = {MESSAGES.count: 1, MESSAGES.words: len(draft.words), MESSAGES.pending: int(pending)}
-                add_to_settings(db, **totals)
-                ids.append(f"{key}-{number}")
+            self._add(db, session, number, drafts)
             word_index.file_newest(db, self.owner, MESSAGES)
-        return ids
+        return [f"{key}-{number + n}" for n in range(1, len(drafts) + 1)]
 
-    def messages(self, session: str) -> tuple[list[tuple[str, str]], list[int]]:
-        """(id, message as JSON text) of each message in order, and the numbers of those that cannot be read."""
-        sql = f"SELECT key, number, message {_FROM} WHERE session = ? AND messages.owner = ? ORDER BY number"
+    def load(self, db: apsw.Connection, sessions: Sequence[tuple[SessionRow, Sequence[MessageDraft]]]) -> None:
+        """Keeps sessions that are not here yet, within a transaction; one that is stays as it is."""
+        from . import word_index
+
+        for each, drafts in sessions:
+            if row(db, "SELECT 1 FROM sessions WHERE id = ? AND owner = ?", (each.id, self.owner)) is None:
+                times = (as_text(each.created_at), as_text(each.ended_at), as_text(each.expires_at))
+                values = (each.id, self.owner, secrets.token_hex(16), *times)
+                columns = "id, owner, key, created_at, ended_at, expires_at"
+                run(db, f"INSERT INTO sessions ({columns}) VALUES (?,?,?,?,?,?)", values)  # noqa: S608
+                self._add(db, each.id, 0, drafts)
+        word_index.file_newest(db, self.owner, MESSAGES)
+
+    def _add(self, db: apsw.Connection, session: str, number: int, drafts: Sequence[MessageDraft]) -> None:
+        for draft in drafts:
+            number += 1
+            seq = log(db, draft.created_at, "said", None, first=FIRST_MESSAGE)
+            pending = bool(draft.words)
+            values = (
+                seq, self.owner, session, number, as_text(draft.created_at), draft.speaker, draft.text,
+                draft.message, pending, " ".join(draft.words),
+            )  # fmt: skip
+            run(db, f"INSERT INTO messages VALUES ({','.join('?' * 10)})", values)  # noqa: S608
+            totals = {MESSAGES.count: 1, MESSAGES.words: len(draft.words), MESSAGES.pending: int(pending)}
+            add_to_settings(db, **totals)
+
+    def messages(self, session: str) -> tuple[list[tuple[str, str, datetime]], list[int]]:
+        sql = f"SELECT {_SAID} {_FROM} WHERE session = ? AND messages.owner = ? ORDER BY number"
         with self._diary.reading() as db:
             if db is None:
                 return [], []
@@ -80,12 +94,12 @@ class FolderMessages:
                 found = list(rows(db, sql, (session, self.owner)))
             except UnicodeError:
                 found = self._one_by_one(db, session)
-        held: list[tuple[str, str]] = []
+        held: list[tuple[str, str, datetime]] = []
         damaged: list[int] = []
-        for key, number, message in found:
+        for key, number, message, created in found:
             try:
                 json.loads(message)
-                held.append((f"{key}-{number}", message))
+                held.append((f"{key}-{number}", message, _time(created)))
             except (ValueError, TypeError):
                 damaged.append(number)
         return held, damaged
@@ -93,13 +107,13 @@ class FolderMessages:
     def _one_by_one(self, db: apsw.Connection, session: str) -> list[Row]:
         """As above where the text of some message is no text any more: that one comes back as None."""
         numbers = "SELECT number FROM messages WHERE session = ? AND owner = ? ORDER BY number"
-        one = f"SELECT key, number, message {_FROM} WHERE session = ? AND messages.owner = ? AND number = ?"
+        one = f"SELECT {_SAID} {_FROM} WHERE session = ? AND messages.owner = ? AND number = ?"
         found: list[Row] = []
         for (number,) in list(rows(db, numbers, (session, self.owner))):
             try:
                 found += rows(db, one, (session, self.owner, number))
             except UnicodeError:
-                found.append(("", number, None))
+                found.append(("", number, None, None))
         return found
 
     def sessions(self) -> list[SessionRow]:
@@ -120,7 +134,8 @@ class FolderMessages:
             run(db, "UPDATE sessions SET ended_at = ? WHERE id = ? AND owner = ?", (as_text(at), session, self.owner))
 
     def forget(self, session: str, at: datetime) -> list[str]:
-        """Removes a session; returns the texts that are gone. NotFound if there is none."""
+        """Removes a session; returns the text of each message, "" for one that was not searched. NotFound if there is
+        none."""
         from . import word_index
 
         with self._diary.reading() as db:
@@ -144,7 +159,7 @@ class FolderMessages:
             run(db, "DELETE FROM sessions WHERE id = ? AND owner = ?", (session, self.owner))
             set_settings(db, unsettled=1)
         self._diary.settled()
-        return [text for _, text, _, _ in found if text]
+        return [text for _, text, _, _ in found]
 
     # -- searched ------------------------------------------------------------------------------------------------
 
@@ -247,6 +262,12 @@ class FolderMessages:
                     run(db, "UPDATE messages SET pending = 0 WHERE seq = ? AND owner = ?", (seq, self.owner))
                     add_to_settings(db, **{MESSAGES.pending: -int(found[0])})
                     log(db, at, "embedded", seq)
+
+    def owe_vectors(self, embedder: str, *, anew: bool = False) -> int:
+        if not self.counts().notes:
+            return 0
+        with self._diary.writing() as db:
+            return owe_vectors(db, self.owner, MESSAGES, embedder, anew)
 
     def position(self) -> int:
         with self._diary.reading() as db:
