@@ -84,8 +84,12 @@ def kept(place):
 
 
 def sent(server):
-    """What each request held: role and content."""
-    return [[(each["role"], each["content"]) for each in body["messages"]] for body in server.chats]
+    """What each request held: role and content, without the notes that a session's first message brings."""
+    return [[(each["role"], alone(each["content"])) for each in body["messages"]] for body in server.chats]
+
+
+def alone(content):
+    return content.split("\n\nNothing saved")[0].split("\n\nNotes saved")[0] if content else content
 
 
 def forget_what_is_listed(messages):
@@ -380,5 +384,5 @@ def test_ctrl_c_ends_the_answer_and_then_the_chat_and_the_session_goes_on(server
     assert person.shown.endswith("--last or --session s goes on with it.\r\n")
     assert "\x1b[2m" not in person.shown
     with Memory(place, embedder=HashEmbedder()) as memory:
-        said = [each["content"] for each in memory.diary(OWNER).session("s").messages]
+        said = [alone(each["content"]) for each in memory.diary(OWNER).session("s").messages]
     assert said == ["Tell me a story.", "And the end?", "The end."]

@@ -512,7 +512,7 @@ def test_ctrl_c_is_quiet(place):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    os.write(writes, b"Has a moka pot.\n")
+    os.write(writes, b'{"text": "Has a moka pot."}\n')
     while struct.unpack("i", fcntl.ioctl(reads, termios.FIONREAD, b"\0" * 4)) != (0,):
         time.sleep(0.01)  # until the command has read it, and waits for more
     waiting.send_signal(signal.SIGINT)

@@ -300,9 +300,9 @@ def test_r10_r54_r64_r66_the_briefing_says_what_to_keep_and_what_a_weak_match_is
 def test_r32_r59_the_results_of_the_seed_with_the_date(memory):
     diary = memory.diary("c-2291")
     remember, recall = (next(each for each in diary.tools() if each.name == name) for name in ("remember", "recall"))
-    assert recall(query="coffee").text == NOTHING_SAVED
-    assert remember(note=FACTS[0]).text.splitlines()[0] == "Saved. 1 notes about this customer."
-    line = next(line for line in recall(query="buys Colombia").text.splitlines() if FACTS[0] in line)
+    assert recall(query="coffee") == NOTHING_SAVED
+    assert remember(note=FACTS[0]).splitlines()[0] == "Saved. 1 notes about this customer."
+    line = next(line for line in recall(query="buys Colombia").splitlines() if FACTS[0] in line)
     assert line.endswith(json.dumps(FACTS[0]))
     assert 0 <= float(line.split()[0]) <= 1
     assert "2026-03-02" in line

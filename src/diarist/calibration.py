@@ -45,7 +45,7 @@ class Weights:
     """log(bytes of its words / 90), at most that of 180 bytes: "Thanks!" seldom answers anything."""
 
 
-NOTES = Weights(-1.9, words_elsewhere=-2.9, meaning_elsewhere=-0.6, words=1.4, meaning=0.7, speaker=1.0)
+NOTES = Weights(-1.9, words_elsewhere=-3.0, meaning_elsewhere=-0.6, words=1.6, meaning=0.7, speaker=1.0)
 MESSAGES = Weights(
     -3.95, words_elsewhere=-0.737, meaning_elsewhere=-0.509, words=0.85, meaning=0.31, speaker=0.62, words_before=0.27,
     meaning_around=0.058, conversation_words=0.464, conversation_meaning=0.348, length=0.348,
@@ -122,10 +122,21 @@ def columns(evidence: Evidence, kind: str) -> dict[str, NDArray[np.float64]]:
     """Each kind of evidence in log-odds, in the order in which it is told. They add up to those of the score."""
     import numpy as np
 
+    by_words = MESSAGES_BY_WORDS if kind == "message" else NOTES_BY_WORDS
     if evidence.meaning is None:
-        weights = MESSAGES_BY_WORDS if kind == "message" else NOTES_BY_WORDS
-    else:
-        weights = MESSAGES if kind == "message" else NOTES
+        return _columns(evidence, by_words)
+    told = _columns(evidence, MESSAGES if kind == "message" else NOTES)
+    alone = np.isnan(evidence.meaning)
+    if alone.any():  # a note that awaits its vector is judged as if there were no meaning
+        of_words = _columns(replace(evidence, meaning=None, meaning_around=None, conversation_meaning=None), by_words)
+        none = np.zeros(len(evidence.seqs))
+        told = {name: np.where(alone, of_words.get(name, none), values) for name, values in told.items()}
+    return told
+
+
+def _columns(evidence: Evidence, weights: Weights) -> dict[str, NDArray[np.float64]]:
+    import numpy as np
+
     none = np.zeros(len(evidence.seqs))
     told = {"start": none + weights.start, "words": weights.words * evidence.words}
     if (near := evidence.near) is not None:

@@ -661,10 +661,10 @@ class Diary:
         held = self._store.sample(self._memory.embedder.id)
         if held is None:
             return None
-        vectors, why = self._embed([held[:2]])
+        vectors, why = self._embed([("", held[0])])
         if vectors[0] is None:
             raise EmbedderError(why or f"{self._memory.embedder.id} refused a text that it once took")
-        before, now = np.frombuffer(held[2], "<f2").astype(np.float32), vectors[0][0]
+        before, now = np.frombuffer(held[1], "<f2").astype(np.float32), vectors[0][0]
         cosine = float(before @ now / np.linalg.norm(before)) if len(before) == len(now) else 0.0
         return None if cosine >= _SAME_MODEL else cosine
 

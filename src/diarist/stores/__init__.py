@@ -281,8 +281,9 @@ class DiaryStore(Protocol):
         another process still reads the state before."""
         ...
 
-    def sample(self, embedder: str) -> tuple[str, str, bytes] | None:
-        """Heading, text and float16 numbers of the first window of the oldest note with a vector of this embedder."""
+    def sample(self, embedder: str) -> tuple[str, bytes] | None:
+        """Text and float16 numbers of the first window of the oldest note that was embedded without a heading, by this
+        embedder."""
         ...
 
     def residue(

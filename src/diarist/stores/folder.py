@@ -488,14 +488,14 @@ class FolderDiary:
         with self._lock.held(self._timeout) if self._folder.is_dir() else nullcontext():
             yield
 
-    def sample(self, embedder: str) -> tuple[str, str, bytes] | None:
-        sql = (  # one that was said again may have another source than when it was embedded
-            "SELECT source, happened_at, text, vector FROM notes JOIN vectors ON place = seq * 4096"
-            " WHERE owner = ? AND embedder = ? AND times = 1 ORDER BY seq LIMIT 1"
+    def sample(self, embedder: str) -> tuple[str, bytes] | None:
+        sql = (  # one with nothing before it: what stands there may change with the note, and with diarist
+            "SELECT text, vector FROM notes JOIN vectors ON place = seq * 4096"
+            " WHERE owner = ? AND embedder = ? AND source IS NULL AND happened_at IS NULL ORDER BY seq LIMIT 1"
         )
         with self.reading() as db:
             found = None if db is None else row(db, sql, (self._owner, embedder))
-            return None if found is None else (heading(found[0], as_time(found[1])), found[2], found[3])
+            return None if found is None else (found[0], found[1])
 
     def forgotten(self) -> set[str]:
         with self.reading() as db:
