@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from ..events import as_data, console
-from ..events import replay as recorded
 from .app import app, refuse
 from .moving import write_file
 from .show import print_json, say
@@ -30,6 +28,9 @@ def replay(
     as_json: Annotated[bool, typer.Option("--json", help="Print the events as JSON, one object a line.")] = False,
 ) -> None:
     """See a recorded run at the farm, in the browser, until Ctrl+C."""
+    from ..events import as_data, console  # not before it is asked for: it costs each `--help` a twentieth
+    from ..events import replay as recorded
+
     if [html is not None, text, as_json].count(True) > 1:
         raise ValueError("Give one of --html, --text and --json.")
     events = list(recorded(run))
