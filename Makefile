@@ -32,7 +32,7 @@ lint: $(VENV)/installed-lint
 nightly: $(VENV)/bin/python
 	@rm -rf dist && $(BIN)/python -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir dist .
 	@ran=0; for version in 3.11 3.12 3.13 3.14; do \
-	  command -v python$$version >/dev/null || { echo "python$$version: not on this machine, left out"; continue; }; \
+	  python$$version -c '' 2>/dev/null || { echo "python$$version: not on this machine, left out"; continue; }; \
 	  echo "python$$version"; \
 	  rm -rf .venv-$$version && python$$version -m venv .venv-$$version || exit 1; \
 	  .venv-$$version/bin/python -m pip --disable-pip-version-check install --quiet "$$(ls dist/diarist-*.whl)[test]" || exit 1; \

@@ -30,6 +30,7 @@ from mcp.shared.exceptions import MCPError
 from diarist import analysis, tools
 from diarist.embedders import EmbedderError
 from diarist.servers import address, mcp_http
+from diarist.servers.tokens import Tokens
 from diarist.servers.worker import Loading, Worker
 from diarist.testing import HashEmbedder
 from serving import serving_mcp
@@ -831,6 +832,10 @@ def test_the_same_tools_over_http_behind_a_token(tmp_path):
         asyncio.run(used())
         let_in = {"Authorization": f"Bearer {token}"}
         assert posted(port, let_in) == 200
+        made, about = Tokens(place).make("ben", datetime.now(UTC))
+        assert posted(port, {"Authorization": f"Bearer {made}"}) == 200, "and that of `diarist token ben`"
+        Tokens(place).revoke(about.id)
+        assert posted(port, {"Authorization": f"Bearer {made}"}) == 401
         assert posted(port, {}) == 401
         assert posted(port, {"Authorization": f"Bearer {token}x"}) == 401
         assert posted(port, {"Authorization": f"Basic {token}"}) == 401
@@ -849,7 +854,7 @@ def test_the_same_tools_over_http_behind_a_token(tmp_path):
         assert process.stdout.read() == b""
         log = errors.read_text()
     assert "DEBUG" in log
-    for secret in ("Quince", token, SECRET):
+    for secret in ("Quince", token, made, SECRET):
         assert secret not in log
     with opened(place) as memory:
         assert memory.diary(OWNER).count() == 20
