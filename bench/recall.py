@@ -34,7 +34,8 @@ import numpy as np
 
 from diarist import Memory, analysis
 from diarist.analysis import estimate_tokens
-from diarist.embedders import open_embedder
+from diarist.checks import LONGEST_TEXT, checked_text
+from diarist.embedders import checked, clean, emphasised, open_embedder
 
 DEPTH = 50  # hits asked for, so that ten sessions can be told apart
 
@@ -140,18 +141,19 @@ Search = Callable[[str, datetime | None, int | None], tuple[list[str], float, st
 
 
 def diarists(memory: Memory, owner: dict[str, Any], kind: str) -> tuple[Any, dict[str, str]]:
-    """The owner's diary, filled, and its ids to the file's."""
+    """The owner's diary, filled, and its ids to the file's. A blank note is nothing to keep."""
     diary, names = memory.diary(owner["owner"]), dict[str, str]()
+    said = [note for note in owner["notes"] if not _is_blank(note["text"])]
     if kind == "notes":
         fields = [
             {"text": note["text"], "source": note["speaker"] or None, "happened_at": when(note["time"])}
-            for note in owner["notes"]
+            for note in said
         ]
-        for note, kept in zip(owner["notes"], diary.remember_many(fields), strict=True):
+        for note, kept in zip(said, diary.remember_many(fields), strict=True):
             names[kept.id] = note["id"]
         return diary, names
     by_session: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for note in owner["notes"]:
+    for note in said:
         by_session[str(note["session"])].append(note)
     for session, notes in by_session.items():
         messages = [
@@ -165,6 +167,14 @@ def diarists(memory: Memory, owner: dict[str, Any], kind: str) -> tuple[Any, dic
     return diary, names
 
 
+def _is_blank(text: str) -> bool:
+    try:
+        checked_text(text, "the note", LONGEST_TEXT)
+    except ValueError:
+        return True
+    return False
+
+
 def by_diary(memory: Memory, owner: dict[str, Any], kind: str) -> Search:
     diary, names = diarists(memory, owner, kind)
     order = {note["id"]: number for number, note in enumerate(owner["notes"])}
@@ -175,6 +185,26 @@ def by_diary(memory: Memory, owner: dict[str, Any], kind: str) -> Search:
         shown = diary.recall(question[:32_000], where=kind, now=now).context() if visible is None else ""
         ids = [names[hit.note.id] for hit in hits]
         return ids, (hits[0].score if hits else 0.0), found.verdict if hits else "nothing", shown
+
+    return search
+
+
+def by_meaning(memory: Memory, owner: dict[str, Any], kind: str) -> Search:
+    """The nearest vectors, as a plain vector store gives them: the same texts, windows and headings as the diary's."""
+    diary, names = diarists(memory, owner, kind)
+    shelf = diary._store if kind == "notes" else diary._store.messages
+    nearest = memory.nearest(shelf)
+    named = {entry.seq: names[entry.note.id] for entry in shelf.entries(nearest.seqs.tolist())}
+    order = {note["id"]: number for number, note in enumerate(owner["notes"])}
+
+    def search(question: str, _now: Any, visible: int | None) -> tuple[list[str], float, str, str]:
+        embedder = memory.embedder
+        vector = checked([embedder.embed_query(clean(question[:32_000]))], 1, embedder.dim, embedder.id)[0]
+        cosines = nearest.cosines(emphasised(vector, embedder, shelf.kind))
+        best = cosines.best(len(named) if visible else DEPTH)
+        first = float(cosines.of(np.array(best[:1]))[0]) if best else 0.0
+        ids = [named[seq] for seq in best]
+        return [id for id in ids if visible is None or order[id] < visible][:DEPTH], max(0.0, first), "", ""
 
     return search
 
@@ -261,8 +291,9 @@ def ways(args: argparse.Namespace, owners: Sequence[dict[str, Any]]) -> Iterator
             yield way, measured(owners, made)
             continue
         embedder = Mute() if way == "words" else Cached(open_embedder(args.embedder), args.cache)
+        made_by = by_meaning if way == "meaning" else by_diary
         with tempfile.TemporaryDirectory() as folder, Memory(folder, embedder=embedder) as memory:
-            searches = [by_diary(memory, owner, args.kind) for owner in owners]
+            searches = [made_by(memory, owner, args.kind) for owner in owners]
             yield way, measured(owners, searches)
 
 
@@ -274,7 +305,7 @@ def main() -> None:
     parser.add_argument("--questions", type=int, help="the most of each owner")
     parser.add_argument("--embedder", default="bundled")
     parser.add_argument("--cache", default=str(Path(tempfile.gettempdir()) / "diarist-bench-vectors.db"))
-    parser.add_argument("--ways", default="fused,words,bm25,newest")
+    parser.add_argument("--ways", default="fused,words,meaning,bm25,newest")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     owners = [json.loads(line) for line in args.data.read_text(encoding="utf-8").splitlines() if line.strip()]

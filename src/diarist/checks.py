@@ -60,11 +60,11 @@ def checked_owner(owner: object) -> str:
 
 
 def checked_question(question: object) -> tuple[str, bool]:
-    """The question as it will be asked, and whether it was cut. What cannot be encoded is replaced, not refused:
-    a question must not fail a turn."""
+    """The question as it will be asked, and whether it was cut: the end stays, where a question stands. What cannot be
+    encoded is replaced, not refused: a question must not fail a turn."""
     if not isinstance(question, str):
         raise TypeError(f"the question must be text, not {type(question).__name__}")
-    asked = question[:LONGEST_QUESTION].replace("\0", " ").encode("utf-8", "replace").decode()
+    asked = question[-LONGEST_QUESTION:].replace("\0", " ").encode("utf-8", "replace").decode()
     return checked_text(asked, "the question", LONGEST_QUESTION), len(question) > LONGEST_QUESTION
 
 

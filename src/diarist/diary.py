@@ -21,6 +21,7 @@ from . import recall as _recall
 from .doctor import Finding
 from .erasure import ErasureReport
 from .errors import EmbedderError, NotFound, StoreError
+from .focus import WEIGHT, focus
 from .guard import without_blocks
 from .heading import heading
 from .note import Hit, Note, Origin, Recall
@@ -195,7 +196,7 @@ class Diary:
         limit, floor = checks.checked_limit(limit), checks.checked_score(min_score)
         wanted = self._filter(since, before, as_of, now, tags, source, include_replaced)
         asked = asked if self._memory.secrets == "keep" else redaction.masked(asked)
-        notices = [f"the question was cut at {checks.LONGEST_QUESTION:,} characters"] if cut else []
+        notices = [f"the question was cut to its last {checks.LONGEST_QUESTION:,} characters"] if cut else []
         shelves: list[Shelf] = []
         for store in (self._store, *self._shared):
             shelves += [store] if where != "sessions" else []
@@ -212,12 +213,15 @@ class Diary:
                 self._catch_up(_CATCH_UP)
                 if where != "notes":
                     self._catch_up(_CATCH_UP, shelf=self._store.messages)
-            ready = _recall.question(asked, vector, self._memory.embedder, wanted.now, self._shown_zone())
+            ready = _recall.question(asked, vector, self._memory.scale, wanted.now, self._shown_zone())
             for shelf in shelves:
                 with shelf.snapshot():
                     nearest = None if vector is None else self._memory.nearest(shelf)
                     notices += self._shortcomings(shelf, nearest)
-                    hits += _recall.recall(shelf, self._memory.outline(shelf), nearest, ready, wanted, limit)
+                    asking = ready
+                    if vector is not None:
+                        asking = replace(ready, vector=embedders.emphasised(vector, self._memory.embedder, shelf.kind))
+                    hits += _recall.recall(shelf, self._memory.outline(shelf), nearest, asking, wanted, limit)
             if len(shelves) > 1:  # each score is of the note and the question alone, so they compare
                 hits = sorted(hits, key=lambda hit: (round(hit.score, 9), hit.note.dated), reverse=True)[:limit]
         with suppress(StoreError):
@@ -504,7 +508,8 @@ class Diary:
 
     def doctor(self) -> list[Finding]:
         """What is well with this diary, what is not, and what to do. Reads everything; changes nothing."""
-        return doctor.examine(self, self._store, self._memory.embedder)
+        found = doctor.examine(self, self._store, self._memory.embedder)
+        return found + doctor.scale_of(self._memory)
 
     # -- for an agent --------------------------------------------------------------------------------------------
 
@@ -539,8 +544,7 @@ class Diary:
         """Notes that hold and say nearly the same as this one, nearest first, without another embedding."""
         seq, now = self._store.seq(_checked_id(id)), Filter(now=self._memory.now())
         nearest = self._memory.nearest(self._store)
-        same: float = getattr(self._memory.embedder, "same", _recall.SAME_FROM)
-        near = [other for other, cosine in nearest.neighbours(seq, limit + 8) if cosine >= same]
+        near = [other for other, cosine in nearest.neighbours(seq, limit + 8) if cosine >= self._memory.scale.same]
         held = {entry.seq: entry for entry in self._store.entries(near)}
         return [held[other].note for other in near if other in held and now.holds(held[other])][:limit]
 
@@ -733,10 +737,15 @@ class Diary:
 
     def _embed_question(self, question: str) -> tuple[NDArray[np.float32] | None, str]:
         embedder = self._memory.embedder
+        asked, context = focus(question)
+
+        def vector(text: str) -> NDArray[np.float32]:
+            return embedders.checked([embedder.embed_query(embedders.clean(text))], 1, embedder.dim, embedder.id)[0]
+
         try:
-            return embedders.checked([embedder.embed_query(embedders.clean(question))], 1, embedder.dim, embedder.id)[
-                0
-            ], ""
+            if not context:
+                return vector(asked), ""
+            return embedders.checked([vector(asked) + WEIGHT * vector(context)], 1, embedder.dim, embedder.id)[0], ""
         except EmbedderError as e:
             return None, str(e)
         except Exception as e:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .embedders.scale import UNKNOWN
 from .errors import DiaristError
 from .scan import Nearest
 
 if TYPE_CHECKING:
     from .diary import Diary
     from .embedders import Embedder
+    from .memory import Memory
     from .stores import DiaryStore
 
 
@@ -35,6 +37,14 @@ def examine(diary: Diary, store: DiaryStore, embedder: Embedder) -> list[Finding
             if all(each.text != str(e) for each in findings):  # a file that cannot be opened fails every look
                 findings.append(Finding(look.__name__.strip("_"), False, str(e), "see the message"))
     return findings
+
+
+def scale_of(memory: Memory) -> list[Finding]:
+    """Whether the embedder's cosines can be judged."""
+    if memory.scale != UNKNOWN:
+        return []
+    text = f"nobody measured what the cosines of {memory.embedder.id} are worth: scores and verdicts are a guess"
+    return [Finding("calibration", True, f"{text}; to measure it: diarist calibrate")]
 
 
 def _files(diary: Diary, store: DiaryStore, embedder: Embedder) -> list[Finding]:  # noqa: ARG001

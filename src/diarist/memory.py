@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 from .checks import checked_days, checked_list, checked_owner, checked_place, checked_zone
 from .diary import Diary
-from .embedders import Embedder, open_embedder
+from .embedders import Embedder, open_embedder, scale
+from .embedders.scale import Measured, Scale
 from .erasure import ErasureReport
 from .errors import StoreError
 from .following import Following
@@ -24,6 +26,7 @@ from .scan import Nearest
 from .stores import Shelf, open_store
 
 _HELD = 512 * 2**20  # bytes of vectors and outlines kept in memory over all diaries; the least recently used go first
+_SCALES = "scales"  # the memory's setting with what each embedder's cosines are worth, by its id
 
 F = TypeVar("F", bound=Following)
 
@@ -64,6 +67,7 @@ class Memory:
             raise ValueError(f"busy_timeout must be a number of seconds, not {busy_timeout!r}")
         self._store = open_store(place, busy_timeout=busy_timeout)
         self._embedder = open_embedder(embedder)
+        self._scale: Scale | None = None
         self._clock = clock
         self.retention_days = checked_days(retention_days)
         """Notes last said longer ago than this are erased; None keeps them for good."""
@@ -146,6 +150,19 @@ class Memory:
             self._following.clear()
         return back
 
+    def calibrate(self, pairs: Sequence[tuple[str, str]] | None = None) -> Measured:
+        """Measures what the embedder's cosines are worth, and keeps it with this memory: every score made here from
+        now on goes by it. For an embedder of your own, behind an endpoint or an object; the bundled ones are measured.
+
+        `pairs`: at least ten (note, question) of your own, each answered by its own note only; without them ninety
+        everyday ones in English, French and Spanish are embedded. EmbedderError if the embedder is down; nothing then
+        changes. Other processes that have the memory open go by it once they open it again."""
+        found = scale.measure(self._embedder, pairs)
+        known: dict[str, Any] = self._store.setting(_SCALES) or {}
+        self._store.set_setting(_SCALES, {**known, self._embedder.id: asdict(found.scale)})
+        self._scale = found.scale
+        return found
+
     def close(self) -> None:
         """Lets every file go. What was acknowledged was on the disk before."""
         self._store.close()
@@ -169,6 +186,15 @@ class Memory:
     def embedder(self) -> Embedder:
         """What turns texts into vectors here."""
         return self._embedder
+
+    @property
+    def scale(self) -> Scale:
+        """What the embedder's cosines are worth: as it was calibrated here, else as it says itself, else a guess."""
+        if self._scale is None:
+            known: dict[str, Any] = self._store.setting(_SCALES) or {}
+            held = known.get(self._embedder.id)
+            self._scale = (Scale(**held) if held else scale.own(self._embedder)) or scale.UNKNOWN
+        return self._scale
 
     def now(self) -> datetime:
         """The clock's time in UTC."""

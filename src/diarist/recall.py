@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from . import analysis, calibration, suspicion, when
 from .calibration import Evidence
+from .focus import WEIGHT, focus
 from .note import Hit, Note, Part
 from .stores import Counts, Entry, Filter, Posting, Shelf
 from .surroundings import surroundings
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from .embedders.scale import Scale
     from .outline import Outline
     from .scan import Cosines, Nearest
 
@@ -35,10 +37,10 @@ MOST_PLACES = 20_000  # places of one word that are read: the newest. Its cost i
 ALL = 50_000  # notes up to which each is judged; above, those that either way proposes
 CANDIDATES = 400  # notes that each way then proposes
 POOL = 12  # hits wanted at the least, among which time sets the order
-SAME_FROM = 0.7  # cosine from which two notes say nearly the same (an embedder may say its own: `same`)
-EQUAL_WITHIN = 0.5  # log-odds within which two such notes answer equally well, and the newer goes first
-# The same where the newer one says that something has changed: it is never hidden behind the older.
-CHANGED_FROM, CHANGED_WITHIN = 0.5, 3.0
+EQUAL_WITHIN = 0.35  # log-odds within which two such notes answer equally well, and the newer goes first
+# Where the newer one says that something has changed it is not hidden behind the older: from this cosine on, and within
+# the more log-odds the more it is like it.
+CHANGED_FROM, CHANGED_WITHIN = 0.28, 1.4
 LATEST = 8  # notes that a question about the last time may mean: the newest
 NEWEST = 200  # among which these are looked for
 
@@ -50,21 +52,27 @@ class Question:
     terms: Mapping[str, float]
     """Its words and what each weighs before rarity."""
     vector: NDArray[np.float32] | None
-    background: tuple[float, float]
-    same: float = SAME_FROM
+    scale: Scale
     last_time: bool = False
     """It asks for the last time or the usual."""
     days: Days | None = None
     """The days that it names."""
 
 
-def question(text: str, vector: NDArray[np.float32] | None, embedder: object, now: datetime, zone: tzinfo) -> Question:
-    last_time = when.is_about_last_time(text)
-    about = when.without_last_time(text) if last_time else text
-    terms = {term: LIGHT_WEIGHT if term in analysis.LIGHT else 1.0 for term in analysis.terms(about)}
-    background: tuple[float, float] = getattr(embedder, "background", calibration.UNKNOWN_BACKGROUND)
-    same: float = getattr(embedder, "same", SAME_FROM)
-    return Question(terms, vector, background, same, last_time, when.days_named(text, now, zone))
+def question(text: str, vector: NDArray[np.float32] | None, scale: Scale, now: datetime, zone: tzinfo) -> Question:
+    asked, context = focus(text)
+    last_time = when.is_about_last_time(asked)
+    about = when.without_last_time(asked) if last_time else asked
+    terms = _weighed(about)
+    if context:
+        around = {term: weight for term, weight in _weighed(context).items() if term not in terms}
+        share = WEIGHT * min(1.0, sum(terms.values()) / (sum(around.values()) or 1.0))
+        terms = {**terms, **{term: share * weight for term, weight in around.items()}}
+    return Question(terms, vector, scale, last_time, when.days_named(asked, now, zone))
+
+
+def _weighed(text: str) -> dict[str, float]:
+    return {term: LIGHT_WEIGHT if term in analysis.LIGHT else 1.0 for term in analysis.terms(text)}
 
 
 def recall(
@@ -80,13 +88,13 @@ def recall(
     held = _holding(store, evidence, calibration.odds(told), filter, max(limit, POOL))
     hits: list[tuple[Entry, Hit]] = []
     for (entry, at), named in zip(held, words.named([entry.seq for entry, _ in held]), strict=True):
-        why = calibration.parts(evidence, told, at, named, asked.background)
+        why = calibration.parts(evidence, told, at, named, asked.scale.background)
         hits.append((entry, Hit(entry.note, calibration.score(why), why)))
     # Newest first among equals; a stable order whatever way a note was found.
     hits.sort(key=lambda each: (round(each[1].score, 9), each[0].order), reverse=True)
     # A question about other days does not want today's; and what was said in a conversation stays said.
     facts = store.kind == "note" and asked.days is None
-    return _newest_first(hits, nearest if facts else None, asked.same)[:limit]
+    return _newest_first(hits, nearest if facts else None, asked.scale.same)[:limit]
 
 
 def _evidence(
@@ -109,7 +117,7 @@ def _evidence(
     coverage, rarity = words.of(seqs)
     meaning = None
     if cosines is not None:
-        mean, spread = asked.background
+        mean, spread = asked.scale.background
         meaning = (cosines.of(seqs) - mean) / spread
     evidence = Evidence(seqs, coverage, rarity, meaning, speaker=_speakers(outline, asked, seqs), timely=timely)
     if messages:
@@ -222,9 +230,9 @@ def _newest_first(held: list[tuple[Entry, Hit]], nearest: Nearest | None, same: 
             other
             for other, _ in first
             if other.order > entry.order
-            and (likeness := like.get((entry.seq, other.seq), 0.0)) >= min(same, CHANGED_FROM)
-            and (gap := abs(odds[entry.seq] - odds[other.seq])) <= CHANGED_WITHIN
-            and ((likeness >= same and gap <= EQUAL_WITHIN) or when.says_it_changed(other.note.text))
+            and _goes_first(
+                other.note, like.get((entry.seq, other.seq), 0.0), abs(odds[entry.seq] - odds[other.seq]), same
+            )
         ]
         if newer:
             newest = max(newer, key=lambda other: other.order)
@@ -232,6 +240,14 @@ def _newest_first(held: list[tuple[Entry, Hit]], nearest: Nearest | None, same: 
             lifted[newest.seq] = max(lifted[newest.seq], lifted[entry.seq])
     hits = [_placed(hit, lifted[entry.seq] - odds[entry.seq], older_than.get(entry.seq)) for entry, hit in held]
     return sorted(hits, key=lambda hit: (round(hit.score, 9), order[hit.note.id]), reverse=True)
+
+
+def _goes_first(newer: Note, likeness: float, gap: float, same: float) -> bool:
+    """Whether it is told before an older note that it is as like as this and whose odds are as far from its own."""
+    if likeness >= same and gap <= EQUAL_WITHIN:
+        return True
+    alike = likeness >= CHANGED_FROM and gap <= CHANGED_WITHIN * likeness
+    return alike and when.says_it_changed(newer.text)
 
 
 def _placed(hit: Hit, lift: float, older_than: str | None) -> Hit:

@@ -1,9 +1,11 @@
-"""The commands that look after a memory: erase, retention, reembed, doctor."""
+"""The commands that look after a memory: erase, retention, reembed, calibrate, doctor."""
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +18,8 @@ from .show import count, print_json, print_line, progress_bar, reason, say, show
 if TYPE_CHECKING:
     from ..memory import Memory
     from .show import Progress
+
+_TOO_NEAR = 1.5  # spreads: below, answers and other notes are hardly apart
 
 SomeOwner = Annotated[str | None, typer.Argument(metavar="OWNER", help="Only this diary. Without it, all.")]
 
@@ -134,6 +138,58 @@ def _is_down(memory: Memory) -> bool:
     except EmbedderError:
         return True
     return False
+
+
+@app.command()
+def calibrate(
+    context: typer.Context,
+    pairs: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[PAIRS.jsonl]",
+            help='Your own facts and questions, one {"note": ..., "question": ...} a line. Without it, ninety of ours.',
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure what your embedder's cosines are worth, and score by it from now on. The bundled ones are measured."""
+    own = None if pairs is None else _pairs(pairs)
+    with open_memory(context) as memory:
+        before, found = memory.scale, memory.calibrate(own)
+        embedder = memory.embedder.id
+    if as_json:
+        print_json({"embedder": embedder, **asdict(found.scale), "questions": found.questions, "first": found.first,
+                    "apart": found.apart, "before": asdict(before)})  # fmt: skip
+    else:
+        show_facts(
+            [
+                ("embedder", embedder),
+                ("usual cosine", f"{found.scale.mean:.3f} ± {found.scale.spread:.3f}"),
+                ("before", f"{before.mean:.3f} ± {before.spread:.3f}"),
+                ("says the same", f"from {found.scale.same:.3f}"),
+                ("right note nearest", f"{found.first:.0%} of {found.questions} questions"),
+                ("answers stand out", f"{found.apart:.1f} times the spread"),
+            ]
+        )
+    if found.apart < _TOO_NEAR:
+        say("This embedder hardly tells an answer from any other note: recall will go by words. Try another model.")
+    say("Kept with this memory. What runs already goes by it once it is started again.")
+
+
+def _pairs(path: Path) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            each = json.loads(line)
+            note, question = each["note"], each["question"]
+        except (ValueError, KeyError, TypeError):
+            note = question = None
+        if not (isinstance(note, str) and note.strip() and isinstance(question, str) and question.strip()):
+            raise ValueError(f'{path}, line {number}: give {{"note": "...", "question": "..."}}, each some text.')
+        found.append((note, question))
+    return found
 
 
 @app.command()

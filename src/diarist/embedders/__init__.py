@@ -26,6 +26,8 @@ class Embedder(Protocol):
     are embedded in overlapping windows. Without it a text is never split.
     `background: tuple[float, float]`, mean and standard deviation of the cosine between a question and a note
     that does not answer it: the scale on which a cosine means something.
+    `emphasis: Mapping[str, array]`, by what is searched, "note" or "message", factors of shape (dim,) for the numbers
+    of a question's vector: where a vector has parts that are worth more for one than for the other.
     `drifts: bool`, True where another model may one day answer under the same id, as behind a server: it is then
     asked once a week for a text whose vector is known.
     `reads: Mapping[str, slice]`, ids of other embedders whose stored vectors this one can use, and which part of them.
@@ -137,6 +139,12 @@ def checked(vectors: object, count: int, dim: int, who: str) -> NDArray[np.float
         return unit
     causes = {int(i): _fault(wide[i], who) for i in np.flatnonzero(~good)}
     raise partial([unit[i] if good[i] else None for i in range(count)], causes)
+
+
+def emphasised(vector: NDArray[np.float32], embedder: Embedder, kind: str) -> NDArray[np.float32]:
+    """A question's vector, shape (dim,), as it is held against notes or against messages."""
+    factors: Mapping[str, NDArray[np.float32]] = getattr(embedder, "emphasis", {})
+    return vector * factors[kind] if kind in factors else vector
 
 
 def partial(vectors: Sequence[NDArray[np.float32] | None], causes: Mapping[int, str]) -> EmbedderError:

@@ -16,7 +16,7 @@ import importlib.util
 import os
 import platform
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -34,8 +34,10 @@ USE_ID = "use-0.2.1"
 E5_ID = "e5s-q4-0.3.0-k10"
 PAIR_ID = f"{E5_ID}+{USE_ID}"
 
-# How much USE weighs beside e5 in the pair's cosine: 0.3 of 1.3. See docs/decisions/0002-bundled-embedder.md.
+# How much USE weighs beside e5 in the pair's cosine: 0.3 of 1.3, which is best for what was said in a conversation. For
+# facts it is more: USE knows better what a short sentence means. See docs/decisions/0002-bundled-embedder.md.
 _USE_WEIGHT = 0.3
+_USE_WEIGHT_FOR_NOTES = 0.6
 _E5_DIM, _USE_DIM = 384, 512
 
 
@@ -50,7 +52,7 @@ class Use:
     id = USE_ID
     dim = _USE_DIM
     window = 480
-    background = (0.07, 0.06)
+    background = (0.03, 0.06)
     # Where only USE installs, a diary written with the pair is still found by meaning: its last 512 are USE's.
     reads = {PAIR_ID: slice(_E5_DIM, _E5_DIM + _USE_DIM)}  # noqa: RUF012 (a constant; pyright checks the type)
 
@@ -71,7 +73,7 @@ class E5:
     id = E5_ID
     dim = _E5_DIM
     window = 480
-    background = (0.10, 0.08)
+    background = (0.06, 0.08)
 
     def embed_notes(self, texts: list[str], /) -> NDArray[np.float32]:
         """Shape (n, 384), unit vectors. Raises `ValueError` for a blank text, `EmbedderError` if it cannot load."""
@@ -88,10 +90,22 @@ class Pair:
     id = PAIR_ID
     dim = _E5_DIM + _USE_DIM
     window = 480
-    background = (0.10, 0.07)
+    background = (0.05, 0.063)
 
     def __init__(self) -> None:
         self._e5, self._use = E5(), Use()
+
+    @property
+    def emphasis(self) -> Mapping[str, NDArray[np.float32]]:
+        """See `Embedder`: to notes, the USE part of a question speaks louder."""
+        import numpy as np
+
+        def part(kept: float, wanted: float) -> float:
+            """Makes of a part whose product counts `kept` of all one that counts `wanted`."""
+            return (wanted / (1 + _USE_WEIGHT_FOR_NOTES)) / (kept / (1 + _USE_WEIGHT))
+
+        factors = [part(1, 1)] * _E5_DIM + [part(_USE_WEIGHT, _USE_WEIGHT_FOR_NOTES)] * _USE_DIM
+        return {"note": np.array(factors, np.float32)}
 
     def embed_notes(self, texts: list[str], /) -> NDArray[np.float32]:
         """Shape (n, 896), unit vectors. Raises `ValueError` for a blank text, `EmbedderError` if it cannot load."""

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..erasure import ErasureReport
 from ..note import Note, Origin
@@ -411,6 +411,11 @@ class Store(Protocol):
         ...
 
     def owners(self) -> list[str]: ...
+    def setting(self, name: str) -> Any:
+        """Something about the memory as a whole, as plain JSON data; None if it was never set."""
+        ...
+
+    def set_setting(self, name: str, value: Any) -> None: ...
     def back_up(self, to: Path, at: datetime) -> list[str]:
         """Copies everything to a new place while others write; returns the owners."""
         ...

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
 import apsw
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _MOST_OPEN = 64  # files kept open at once; the least recently opened is let go first
+_SETTINGS = "settings.json"  # of the memory as a whole, such as how its embedder was calibrated
 _TRUST = ("third_party", "agent_inferred", "operator", "owner_said")  # least first
 
 
@@ -99,6 +100,27 @@ class FolderStore:
             raise StoreError(f"{self._root}: the memory cannot be read ({e.strerror})") from e
         found = (self._owner_inside(name) if is_cut(name) else owner_of(name) for name in names)
         return sorted(owner for owner in found if owner is not None)
+
+    def setting(self, name: str) -> Any:
+        return self._settings().get(name)
+
+    def set_setting(self, name: str, value: Any) -> None:
+        path = self._root / _SETTINGS
+        with file.told(path, writing=True):
+            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file.write_text(path, json.dumps({**self._settings(), name: value}, indent=1) + "\n")
+
+    def _settings(self) -> dict[str, Any]:
+        path = self._root / _SETTINGS
+        with file.told(path):
+            text = file.read_text(path)
+        try:
+            held = json.loads(text or "{}")
+        except ValueError as e:
+            raise StoreCorrupt(f"{path}: is not JSON ({e}); mend it, or remove it and set again what it held") from e
+        if not isinstance(held, dict):
+            raise StoreCorrupt(f"{path}: holds no JSON object; remove it and set again what it held")
+        return cast("dict[str, Any]", held)
 
     def back_up(self, to: Path, at: datetime) -> list[str]:
         from .backup import back_up
