@@ -105,7 +105,9 @@ def test_what_is_no_name_is_refused_and_makes_nothing(tmp_path, owner):
 
 
 @pytest.mark.parametrize(
-    "owner", [None, 1, True, b"c-2291", ["c-1", "c-2"], {"$ne": None}, Path("x"), object()], ids=repr
+    "owner",
+    [None, 1, True, b"c-2291", ["c-1", "c-2"], {"$ne": None}, Path("x"), pytest.param(object(), id="object()")],
+    ids=repr,
 )
 def test_what_is_no_text_is_no_owner(tmp_path, owner):
     """R58, RW-031 (T-ISO-4): never everybody."""
