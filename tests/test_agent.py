@@ -16,7 +16,7 @@ import pytest
 import diarist.agent
 from diarist import Agent, ChatModel, EndpointError, Tool, events, history, tool
 from diarist.model import ModelReply, ToolCall
-from diarist.testing import LoopbackEndpoint, ScriptedModel, call
+from diarist.testing import ScriptedModel, call
 from diarist.testing.chat import refusal
 
 
@@ -30,20 +30,6 @@ def recall(query: str = "", limit: int = 8) -> str:
 def remember(note: str) -> str:
     """Save a note."""
     return f"Saved: {note}"
-
-
-@pytest.fixture(scope="module")
-def running():
-    with LoopbackEndpoint() as server:
-        yield server
-
-
-@pytest.fixture
-def server(running):
-    running._steps.clear()
-    running._queue.clear()
-    running.requests.clear()
-    return running
 
 
 class Session:

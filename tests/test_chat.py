@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import io
 import math
 import os
 import re
@@ -12,64 +11,24 @@ import subprocess
 import sys
 import time
 from itertools import takewhile
-from typing import NamedTuple
 
 import pytest
 
 from diarist import Memory
-from diarist.cli import main
-from diarist.testing import Fault, HashEmbedder, LoopbackEndpoint, call
+from diarist.testing import Fault, HashEmbedder, call
 
 OWNER = "c-2291"
 MOKA = "Buys 1 kg of Colombia, ground for a moka pot."
 HOSTILE = "Buys \x1b[31mred\x1b[0m\x07 tea\u202e backwards\u200b"
 
 
-class Ended(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
 @pytest.fixture
-def place(tmp_path):
-    return tmp_path / "memory"
-
-
-@pytest.fixture(scope="module")
-def running():
-    with LoopbackEndpoint() as server:
-        yield server
-
-
-@pytest.fixture
-def server(running):
-    running._steps.clear()
-    running._queue.clear()
-    running.requests.clear()
-    return running
-
-
-@pytest.fixture
-def diarist(place, server, capsys, monkeypatch):
-    """The command in this process, with a hashing embedder and the scripted server."""
-    monkeypatch.setattr("diarist.memory.open_embedder", lambda spec: HashEmbedder() if isinstance(spec, str) else spec)
-    monkeypatch.setenv("DIARIST_MEMORY", str(place))
+def diarist(diarist, server, monkeypatch):
+    """The command in this process, with the scripted server as its model."""
     monkeypatch.setenv("DIARIST_MODEL", "m")
     monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-
-    def run(*args, stdin=""):
-        data = stdin if isinstance(stdin, bytes) else stdin.encode()
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="utf-8"))
-        monkeypatch.setattr(sys, "argv", ["diarist", *map(str, args)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return Ended(end.value.code or 0, out, err)
-
-    return run
+    return diarist
 
 
 @pytest.fixture

@@ -14,54 +14,15 @@ import subprocess
 import sys
 import termios
 import time
-from typing import NamedTuple
 
 import pytest
 
 from diarist import Memory
-from diarist.cli import commands, importing, main, show
+from diarist.cli import commands, importing, show
 from diarist.testing import HashEmbedder
 
 OWNER = "c-2291"
 MOKA = "Buys 1 kg of Colombia, ground for a moka pot."
-
-
-class Ended(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self):
-        return json.loads(self.out)
-
-    @property
-    def json_lines(self):
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-@pytest.fixture
-def place(tmp_path):
-    return tmp_path / "memory"
-
-
-@pytest.fixture
-def diarist(place, capsys, monkeypatch):
-    """The command in this process, with a hashing embedder; stdin as text or bytes."""
-    monkeypatch.setattr("diarist.memory.open_embedder", lambda spec: HashEmbedder() if isinstance(spec, str) else spec)
-    monkeypatch.setenv("DIARIST_MEMORY", str(place))
-
-    def run(*args, stdin=""):
-        data = stdin if isinstance(stdin, bytes) else stdin.encode()
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="utf-8"))
-        monkeypatch.setattr(sys, "argv", ["diarist", *map(str, args)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return Ended(end.value.code or 0, out, err)
-
-    return run
 
 
 def process(*args, place, stdin=b"", **environment):

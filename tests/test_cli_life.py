@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -16,12 +15,10 @@ import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from diarist import EmbedderError, Memory
-from diarist.cli import main
 from diarist.testing import FixedClock, HashEmbedder
 
 OWNER = "c-2291"
@@ -29,53 +26,13 @@ MOKA = "Buys 1 kg of Colombia, ground for a moka pot."
 ROSARIO, CORDOBA = "Ships to Rosario.", "Moved house: ships to Córdoba now."
 
 
-class Ended(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self):
-        return json.loads(self.out)
-
-    @property
-    def json_lines(self):
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
 @pytest.fixture
-def place(tmp_path):
-    return tmp_path / "memory"
-
-
-@pytest.fixture
-def embedder(monkeypatch):
-    """What commands in this process embed with; a test may put another in `[0]`."""
-    held = [HashEmbedder()]
-    monkeypatch.setattr("diarist.memory.open_embedder", lambda spec: held[0] if isinstance(spec, str) else spec)
-    return held
-
-
-@pytest.fixture
-def diarist(place, capsys, monkeypatch, embedder, tmp_path):
-    """The command in this process."""
-    monkeypatch.setenv("DIARIST_MEMORY", str(place))
+def diarist(diarist, tmp_path, monkeypatch):
+    """The command in this process, without an editor."""
     monkeypatch.chdir(tmp_path)
     for name in ("VISUAL", "EDITOR"):
         monkeypatch.delenv(name, raising=False)
-
-    def run(*args, stdin=""):
-        data = stdin if isinstance(stdin, bytes) else stdin.encode()
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="utf-8"))
-        monkeypatch.setattr(sys, "argv", ["diarist", *map(str, args)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        assert "should not happen" not in err
-        return Ended(end.value.code or 0, out, err)
-
-    return run
+    return diarist
 
 
 @pytest.fixture

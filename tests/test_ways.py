@@ -17,25 +17,11 @@ import pytest
 from diarist import Agent, ChatModel, Memory, NotFound
 from diarist.events import Recalled, RunStarted, SessionRepaired
 from diarist.note import NOTHING_SAVED
-from diarist.testing import FixedClock, HashEmbedder, LoopbackEndpoint, call
+from diarist.testing import FixedClock, HashEmbedder, call
 
 SHOP = "You sell coffee."
 FACTS = ("Buys 1 kg of Colombia.", "Ground for a moka pot.", "Shipped to Rosario.")
 MONDAY = datetime(2026, 3, 2, 10, tzinfo=UTC)
-
-
-@pytest.fixture(scope="module")
-def running():
-    with LoopbackEndpoint() as server:
-        yield server
-
-
-@pytest.fixture
-def server(running):
-    running._steps.clear()
-    running._queue.clear()
-    running.requests.clear()
-    return running
 
 
 @pytest.fixture

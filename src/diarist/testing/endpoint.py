@@ -204,6 +204,13 @@ class LoopbackEndpoint:
         """Queue what the chat answers, one step for each request that is answered well."""
         self._steps.extend(steps)
 
+    def clear(self) -> None:
+        """As new: nothing more to say, no fault to come, and nothing was asked."""
+        self._steps.clear()
+        self._queue.clear()
+        self.requests.clear()
+        self.always = None
+
     @property
     def chats(self) -> list[Json]:
         """The body of every chat request it was sent, in order, refused or not."""
