@@ -32,6 +32,7 @@ def write_until_killed(talk, place, number, forgets):
     word_index.FILE_AT = 8  # so that words are filed within the few notes of one round
     memory = opened(place)
     diary, fresh = memory.diary(OWNER), memory.diary(f"fresh {number}")
+    memory.diary("somebody else").remember("The first note of a process takes longest.")
     talk.send("ready")
     for turn in itertools.count():
         into = fresh if turn == 0 and number % 4 == 0 else diary  # so that the making of a diary is killed too
@@ -66,8 +67,8 @@ def test_kill_9_loses_nothing_acknowledged_and_brings_nothing_forgotten_back(qui
                 assert not there.keys() & said["forgotten"].keys()
                 if there:
                     assert_whole(diary_file(quick, owner))
-    assert len(said["kept"]) > 20, "too few writes to prove anything"
-    assert len(said["forgotten"]) > 1, "too few were forgotten to prove anything"
+    assert len(said["kept"]) > 50, "too few writes to prove anything"
+    assert len(said["forgotten"]) > 5, "too few were forgotten to prove anything"
 
 
 def test_a_diary_whose_making_was_killed_can_be_made_again(tmp_path):

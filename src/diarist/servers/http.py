@@ -36,7 +36,6 @@ from .live import Live
 from .tokens import Tokens
 from .worker import Worker
 
-PORT = 8787
 LARGEST_HEADERS = 16_384  # bytes
 HEADERS_WITHIN = 10.0  # seconds
 MOST_CONNECTIONS = 512

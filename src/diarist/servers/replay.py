@@ -23,7 +23,6 @@ PAGE = "farm.html"
 _SCRIPT = re.compile(r'<script type="module" src="([^"]+)"></script>')
 _STYLE = re.compile(r'<link rel="stylesheet" href="([^"]+)">')
 _ICON = re.compile(r'<link rel="icon"[^>]*>')
-_EXPORT = re.compile(r"^export (?=async |function|const |class |let )", re.MULTILINE)
 _IMPORT = re.compile(r'^import (?:\{[^}]*\} from )?"\./([\w.-]+)";\n', re.MULTILINE)
 
 
