@@ -140,7 +140,9 @@ class ServingMcp:
 
 
 @contextmanager
-def serving_mcp(place: Any, *, single: str = "one-token-for-one-owner", owner: str = "ana") -> Iterator[ServingMcp]:
+def serving_mcp(
+    place: Any, *, memory: Any = None, single: str = "one-token-for-one-owner", owner: str = "ana", **options: Any
+) -> Iterator[ServingMcp]:
     import uvicorn
 
     from diarist.servers import mcp_http
@@ -149,10 +151,10 @@ def serving_mcp(place: Any, *, single: str = "one-token-for-one-owner", owner: s
 
     tokens, listener = Tokens(place), listening("127.0.0.1", 0)
     port = listener.getsockname()[1]
-    with opened(place) as memory:
-        worker = Worker(memory)
+    with memory or opened(place) as kept:
+        worker = Worker(kept)
         caller_of = mcp_http.also(mcp_http.one_token(single, owner), tokens)
-        app = mcp_http.app(memory, worker, caller_of, port, names_for("127.0.0.1", ()))
+        app = mcp_http.app(kept, worker, caller_of, port, names_for("127.0.0.1", ()), **options)
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, ws="none", lifespan="on"))
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()

@@ -49,6 +49,28 @@ def fresh(tmp_path):
         yield server
 
 
+class Held(HashEmbedder):
+    """Answers once it may: `going`. `asked` counts who waits for it."""
+
+    def __init__(self):
+        super().__init__()
+        self.going, self.asked = threading.Event(), threading.Semaphore(0)
+        self.going.set()
+
+    def embed_notes(self, texts):
+        self._wait()
+        return super().embed_notes(texts)
+
+    def embed_query(self, text):
+        self._wait()
+        return super().embed_query(text)
+
+    def _wait(self):
+        if not self.going.is_set():
+            self.asked.release()
+            assert self.going.wait(60)
+
+
 def note(server, owner, text, **more):
     answer = server.call("POST", f"{of(owner)}/notes", {"text": text, **more})
     assert answer.status == 201, answer.body
@@ -431,29 +453,64 @@ def test_t_dos_2_each_token_has_its_own_rate(tmp_path):
 def test_t_dos_2_one_token_cannot_take_every_thread(tmp_path, monkeypatch):
     """T-DOS-2: while requests of one owner wait for a slow embedder, the next is told so, and others are served."""
     monkeypatch.setattr(gate, "AT_ONCE", 2)
-    going, asked = threading.Event(), threading.Semaphore(0)
-
-    class Slow(HashEmbedder):
-        def embed_notes(self, texts):
-            asked.release()
-            going.wait(10)
-            return super().embed_notes(texts)
-
-    with serving(tmp_path, memory=opened(tmp_path, embedder=Slow())) as server, ThreadPoolExecutor(2) as pool:
+    embedder = Held()
+    embedder.going.clear()
+    with serving(tmp_path, memory=opened(tmp_path, embedder=embedder)) as server, ThreadPoolExecutor(2) as pool:
         ana, ben = server.token(ANA), server.token(BEN)
         slow = [pool.submit(server.call, "POST", f"{of(ANA)}/notes", {"text": f"Number {n}."}, token=ana) for n in "12"]
         for _ in slow:
-            assert asked.acquire(timeout=10)
+            assert embedder.asked.acquire(timeout=30)
         refused = server.call("GET", of(ANA), token=ana)
         assert (refused.status, refused.code) == (429, "too_many_requests")
         assert server.call("GET", of(BEN), token=ben).status == 200
-        going.set()
+        embedder.going.set()
         assert [each.result().status for each in slow] == [201, 201]
         assert server.call("GET", of(ANA), token=ana).json["notes"] == 2
 
 
+def test_rw_039_an_embedder_that_takes_its_time_stops_nobody_else(tmp_path):
+    """RW-039: while recalls wait for it, each in a thread, the loop answers, and so do diaries that need no vector."""
+    embedder = Held()
+    with serving(tmp_path, memory=opened(tmp_path, embedder=embedder)) as server, ThreadPoolExecutor(8) as pool:
+        note(server, ANA, "Likes tea.")
+        embedder.going.clear()
+        asked = [pool.submit(server.call, "POST", f"{of(ANA)}/recall", {"question": f"tea {n}"}) for n in range(8)]
+        for _ in asked:
+            assert embedder.asked.acquire(timeout=30)
+        for _ in range(3):
+            assert server.call("GET", "/healthz").status == 200
+            assert server.call("GET", f"{of(BEN)}/notes").json["total"] == 0
+            assert server.call("GET", f"{of(ANA)}/page").status == 200
+        assert not any(each.done() for each in asked)
+        embedder.going.set()
+        assert all(each.result().json["hits"] for each in asked)
+
+
+@pytest.mark.parametrize("key", [{}, {"key": "order-17"}])
+def test_rw_048_a_client_that_gave_up_and_asks_again_has_one_note(tmp_path, key):
+    """RW-048: the first request outlives its client; the second, with the same key or the same text, is the same."""
+    embedder = Held()
+    embedder.going.clear()
+    with serving(tmp_path, memory=opened(tmp_path, embedder=embedder)) as server:
+        body = json.dumps({"text": "A kilo of Colombia.", **key}).encode()
+        head = (
+            f"POST {of(ANA)}/notes HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
+            f"Authorization: Bearer {server.admin}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        with socket.create_connection(("127.0.0.1", server.port)) as given_up:
+            given_up.sendall(head.encode() + body)
+            assert embedder.asked.acquire(timeout=30)
+        embedder.going.set()
+        _until(lambda: server.call("GET", f"{of(ANA)}/notes").json["total"] == 1)
+        [first] = server.call("GET", f"{of(ANA)}/notes").json["notes"]
+        again = note(server, ANA, "A kilo of Colombia.", **key)
+        assert (again["id"], again["text"]) == (first["id"], "A kilo of Colombia.")
+        assert server.call("GET", f"{of(ANA)}/notes?include_replaced=true").json["total"] == 1
+
+
 def test_the_rate_forgets_callers_rather_than_growing_without_end():
-    rate = Rate(1, 2)
+    rate = Rate(1)
     assert [rate.wait("a", 0.0) > 0 for _ in range(3)] == [False, False, True]
     assert rate.wait("a", 0.0) == pytest.approx(1.0)
     for number in range(20_000):
@@ -564,17 +621,12 @@ def test_bad_parameters_are_refused(served):
 def test_an_answer_that_takes_too_long_is_said_and_goes_on(tmp_path, monkeypatch):
     """A write is not broken off in the middle: the client is told 504, and the note is there."""
     monkeypatch.setattr(gate, "ANSWER_WITHIN", 0.2)
-    waiting = threading.Event()
-
-    class Slow(HashEmbedder):
-        def embed_notes(self, texts):
-            waiting.wait(10)
-            return super().embed_notes(texts)
-
-    with serving(tmp_path, memory=opened(tmp_path, embedder=Slow())) as server:
+    embedder = Held()
+    embedder.going.clear()
+    with serving(tmp_path, memory=opened(tmp_path, embedder=embedder)) as server:
         answer = server.call("POST", f"{of(ANA)}/notes", {"text": "Slow.", "key": "1"})
         assert (answer.status, answer.code) == (504, "too_slow")
-        waiting.set()
+        embedder.going.set()
         assert note(server, ANA, "Slow.", key="1")["text"] == "Slow."
         assert server.call("GET", f"{of(ANA)}/notes").json["total"] == 1
 

@@ -39,7 +39,7 @@ from support import opened
 OWNER = "ana"
 SECRET = "sk-test-SENTINEL-4711"
 
-# The command itself, with an embedder that costs nothing and does what a test asks for.
+# The command itself, with an embedder that costs nothing and does what a test asks for, unless it asks for the bundled.
 SERVER = """
 import logging, os, sys, time, warnings
 
@@ -67,7 +67,8 @@ class Asked(HashEmbedder):
         return super().embed_notes(texts)
 
 
-diarist.embedders.open_embedder = lambda spec: Asked() if isinstance(spec, str) else spec
+if not os.environ.get("TEST_BUNDLED"):
+    diarist.embedders.open_embedder = lambda spec: Asked() if isinstance(spec, str) else spec
 if os.environ.get("TEST_QUICK"):
     import diarist.servers.worker
     diarist.servers.worker._EVERY = 0.1
@@ -349,6 +350,29 @@ def test_rw_018_short_notes_are_kept_as_they_are(shared):
         assert {"Ines 4pm", "tea", "7"} <= {note.text for note in memory.diary(OWNER).notes()}
 
 
+@pytest.mark.parametrize("policy", ["mask", "refuse", "keep"])
+def test_t_sec_1_the_policy_for_secrets_holds_over_mcp(tmp_path, policy):
+    """T-SEC-1: masked or refused in a note and on the page, before anything is written or said."""
+    key = "sk-proj-" + "Ab3dE6gH9jK2mN5pQ8sT1vW4yZ7" * 2
+    with Server(tmp_path / "memory", DIARIST_SECRETS=policy) as server:
+        said = [
+            server.call("remember", note=f"The key is {key}."),
+            server.call("page", action="add", text=f"Key: {key}"),
+        ]
+        assert [each["isError"] for each in said] == [policy == "refuse"] * 2
+        kept = json.dumps([server.text("notes"), server.text("page", action="read")])
+        assert (key in kept) == (policy == "keep")
+        assert policy == "keep" or key not in json.dumps(said)
+    left = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert (key.encode() in left) == (policy == "keep")
+
+
+def test_a_policy_for_secrets_that_there_is_not_is_told_before_it_serves(here, monkeypatch):
+    monkeypatch.setenv("DIARIST_SECRETS", "hide")
+    code, why = here("--owner", OWNER)
+    assert (code, "hide" in why, "mask" in why) == (2, True, True)
+
+
 # -- one process, several, and others ---------------------------------------------------------------------------------
 
 
@@ -476,6 +500,23 @@ def test_rw_060_a_model_that_takes_a_minute_to_load_keeps_nobody_waiting(tmp_pat
         assert server.end() == 0, "and it does not wait for the model"
         assert time.monotonic() - began < 5
     assert cancelled not in {json.loads(line).get("id") for line in server.lines}, "a cancelled call has no answer"
+
+
+def test_the_bundled_model_is_loaded_behind_the_first_answers(tmp_path):
+    """Clients wait for `initialize` and `tools/list`, and for no model; what is asked meanwhile is done with the words.
+    Once it is there, it is used, and makes the vector that is owed."""
+    place = tmp_path / "memory"
+    with Server(place, greet=False, TEST_BUNDLED="1") as server:
+        server.greet()
+        assert len(server.ask("tools/list")["result"]["tools"]) == 6
+        if sys.platform == "linux":
+            assert cpu_seconds(server.process.pid) < 5
+        assert server.text("remember", note="Has a puppy called Pipoca.").startswith("Saved.")
+        assert "Pipoca" in server.text("recall", query="Pipoca")
+        wait_for(lambda: "words only" not in server.text("recall", query="Does she have a dog?"), 120)
+        with opened(place) as memory:
+            wait_for(lambda: not any(note.pending for note in memory.diary(OWNER).notes()))
+        assert "Pipoca" in server.text("recall", query="Does she have a dog?")
 
 
 def wait_for(condition, seconds=20):
@@ -789,6 +830,20 @@ def test_t_inj_3_no_tool_shows_a_quarantined_note(many):
     with opened(many.tokens.path.parent) as memory:
         memory.diary("quinn").release(kept.id)
     assert "attacker" in many.call(token, "notes", id=kept.id)["content"][0]["text"]
+
+
+def test_t_dos_2_each_token_has_its_own_rate_over_mcp_too(tmp_path):
+    """T-DOS-2: one that asks too often is told to wait, before anything is read; the others are not held up."""
+    ticks = [0.0]
+    with serving_mcp(tmp_path / "memory", a_second=2, ticks=lambda: ticks[0]) as server:
+        ben, single = server.token("ben"), "one-token-for-one-owner"
+        assert [server.post(ben, "ping").status for _ in range(5)] == [200, 200, 200, 200, 429]
+        refused = server.post(ben, "tools/call", name="remember", arguments={"note": "Too much."})
+        assert (refused.status, refused.headers["retry-after"]) == (429, "1")
+        assert server.post(single, "ping").status == 200
+        ticks[0] = 0.5
+        assert server.call(ben, "notes")["structuredContent"]["notes"] == []
+        assert server.post(ben, "ping").status == 429
 
 
 def test_a_list_of_tokens_that_is_damaged_lets_nobody_in(tmp_path):

@@ -45,6 +45,9 @@ def mcp(
         list[str] | None,
         typer.Option(metavar="NAME", help="With --http: a name that clients may know this machine by."),
     ] = None,
+    rate: Annotated[
+        float, typer.Option(help="With --http: requests a second for each token; twice that at once.", min=1)
+    ] = 100.0,
 ) -> None:
     """Serve a diary to agents over MCP: Claude Code, Cursor and others."""
     from ..checks import checked_owner
@@ -73,7 +76,7 @@ def mcp(
         at = sock.getsockname()[1]
         say(f"Serving the diary of {owner} at http://{address.in_url(host)}:{at}{mcp_http.PATH}, {about}.")
         say("A token that `diarist token OWNER` made opens that owner's diary.")
-        mcp_http.over_http(mcp_http.app(memory, worker, caller_of, at, names), sock)
+        mcp_http.over_http(mcp_http.app(memory, worker, caller_of, at, names, a_second=rate), sock)
     else:
         if sys.stdin.isatty():
             say("Waiting for an MCP client on stdin. Clients start this command themselves: see docs/mcp.md.")

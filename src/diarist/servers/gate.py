@@ -20,7 +20,7 @@ from typing import Any
 
 from ..errors import DiaristError, StoreError
 from .address import LOCAL_NAMES
-from .limits import Rate, strict_json
+from .limits import Rate, retry_after, strict_json
 from .tokens import Tokens, bearer
 
 Message = MutableMapping[str, Any]
@@ -83,7 +83,7 @@ class Gate:
         them; of every request if `log_each`, else of faults only."""
         self._app, self._tokens, self._clock, self._ticks = app, tokens, clock, ticks
         self._names = {name.lower() for name in names}
-        self._rate = Rate(a_second, 2 * a_second)
+        self._rate = Rate(a_second)
         self._log, self._log_each = log, log_each
         self._running = set[asyncio.Task[None]]()  # so that none is collected before it is done
         self._inside = Counter[str]()
@@ -144,7 +144,7 @@ class Gate:
         if wait > 0:
             raise Refused(
                 429, "too_many_requests", "Too many requests with this token.", "Wait, then go on more slowly.",
-                [("Retry-After", str(max(1, round(wait))))],
+                retry_after(wait).items(),
             )  # fmt: skip
         scope.setdefault("state", {})["caller"] = caller
 

@@ -13,10 +13,10 @@ _MOST_CALLERS = 10_000
 
 
 class Rate:
-    """A bucket of tokens for each caller: `burst` at once, then so many a second."""
+    """A bucket of tokens for each caller: so many requests a second, twice that at once."""
 
-    def __init__(self, a_second: float, burst: float) -> None:
-        self._a_second, self._burst = a_second, burst
+    def __init__(self, a_second: float) -> None:
+        self._a_second, self._burst = a_second, 2 * a_second
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, caller: str, now: float) -> float:
@@ -29,6 +29,11 @@ class Rate:
         if len(self._buckets) > _MOST_CALLERS:
             self._buckets.popitem(last=False)
         return 0.0 if allowed else (1 - left) / self._a_second
+
+
+def retry_after(wait: float) -> dict[str, str]:
+    """The header that says when to come again: whole seconds, 1 or more."""
+    return {"Retry-After": str(max(1, math.ceil(wait)))}
 
 
 def strict_json(data: bytes) -> Any:

@@ -13,6 +13,7 @@ import secrets
 import signal
 import socket
 import stat
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..errors import StoreError
 from ..memory import Memory
+from .limits import Rate, retry_after
 from .mcp import CALLER, server
 from .tokens import Caller, Tokens, bearer
 from .worker import Worker
@@ -79,8 +81,18 @@ def token_in(path: Path) -> str:
         return token
 
 
-def app(memory: Memory, worker: Worker, caller_of: CallerOf, port: int, names: Iterable[str]) -> ASGIApp:
-    """The ASGI app. `names`: what `Host` may say, without the port; `address.names_for` gives them."""
+def app(
+    memory: Memory,
+    worker: Worker,
+    caller_of: CallerOf,
+    port: int,
+    names: Iterable[str],
+    *,
+    a_second: float = 100.0,
+    ticks: Callable[[], float] = time.monotonic,
+) -> ASGIApp:
+    """The ASGI app. `names`: what `Host` may say, without the port; `address.names_for` gives them. `a_second`:
+    requests of one token; twice that at once. `ticks` counts seconds."""
     names = sorted(names)
     addresses = [f"{name}:{port}" for name in names] + ([*names] if port in (80, 443) else [])
     guarded = server(memory, None, worker).streamable_http_app(
@@ -95,11 +107,17 @@ def app(memory: Memory, worker: Worker, caller_of: CallerOf, port: int, names: I
     )
     logging.getLogger("sse_starlette").setLevel(logging.INFO)  # below that it writes out what it sends
 
+    rate = Rate(a_second)
+
     async def by_token(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             caller = _caller(scope, caller_of)
             if not isinstance(caller, Caller):
                 await caller(scope, receive, send)
+                return
+            if (wait := rate.wait(caller.id or "", ticks())) > 0:  # the one token for one owner has no id
+                too_many = f"Too many requests with this token: wait {wait:.2f} s, then go on more slowly.\n"
+                await PlainTextResponse(too_many, 429, retry_after(wait))(scope, receive, send)
                 return
             scope[CALLER] = caller
         await guarded(scope, receive, send)
