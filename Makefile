@@ -7,6 +7,8 @@
 # Another Python: make demo PYTHON=python3.13
 
 PYTHON ?= python3
+# Two processes share the tests; who is done first takes over from the other.
+AT_ONCE := -n 2 --dist worksteal
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
@@ -21,7 +23,7 @@ demo: $(VENV)/installed
 	@$(BIN)/diarist demo
 
 test: $(VENV)/installed-test
-	@$(BIN)/python -m pytest -m "not nightly"
+	@$(BIN)/python -m pytest -m "not nightly" $(AT_ONCE)
 
 lint: $(VENV)/installed-lint
 	@$(BIN)/ruff check
@@ -36,7 +38,7 @@ nightly: $(VENV)/bin/python
 	  echo "python$$version"; \
 	  rm -rf .venv-$$version && python$$version -m venv .venv-$$version || exit 1; \
 	  .venv-$$version/bin/python -m pip --disable-pip-version-check install --quiet "$$(ls dist/diarist-*.whl)[test]" || exit 1; \
-	  .venv-$$version/bin/python -m pytest || exit 1; \
+	  .venv-$$version/bin/python -m pytest $(AT_ONCE) || exit 1; \
 	  ran=1; \
 	done; test $$ran = 1 || { echo "no Python from 3.11 to 3.14 was found" >&2; exit 1; }
 
