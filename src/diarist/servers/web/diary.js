@@ -43,7 +43,7 @@ export async function diaryView(page) {
   const changed = () => page.guard(async () => {
     about = await ask("GET", of(owner));
     counts();
-    const busy = body.contains(document.activeElement) || body.querySelector("details[open]") || document.querySelector("dialog");
+    const busy = body.contains(document.activeElement) || body.querySelector(".note details[open]") || document.querySelector("dialog");
     if (name === "notes" && !busy) body.replaceChildren(...(await notesView(diary)));
   });
   const panel = listening(owner);

@@ -157,16 +157,18 @@ export class Scene {
       the("bubbles").replaceChildren();
       return;
     }
-    const [left, tail] = speech.who === "customer" ? [262, 424] : [540, 620];
+    const shown = this.root.getBoundingClientRect();
+    const larger = Math.min(1.4, Math.max(1, 0.62 / Math.max(shown.width / 1200, shown.height / 660))); // on a phone
+    const [left, tail] = speech.who === "customer" ? [262, 424] : [larger > 1 ? 510 : 540, 620];
     const short = speech.text.length > 104 ? `${speech.text.slice(0, 102).trimEnd()}…` : speech.text;
     const width = Math.max(150, Math.min(370, 50 + short.length * 13)), x = width < 370 ? tail - width / 3 : left;
     const rows = Math.ceil(short.length / 27), height = 24 + Math.min(4, rows) * 27, top = 286 - height;
-    the("bubbles").replaceChildren(drawn("g", { class: "bubble" },
+    the("bubbles").replaceChildren(drawn("g", { transform: `translate(${tail} 316) scale(${larger}) translate(${-tail} -316)` }, drawn("g", { class: "bubble" },
       drawn("path", {
         d: `M${x + 22} ${top}h${width - 44}q22 0 22 22v${height - 44}q0 22-22 22H${tail + 34}q-6 20-24 30 4-16-2-30H${x + 22}q-22 0-22-22v${44 - height}q0-22 22-22z`,
         fill: "#fffaf0", stroke: "#2d1e2f", "stroke-width": 3.5, "stroke-linejoin": "round" }),
       drawn("foreignObject", { x: x + 14, y: top + 6, width: width - 28, height: height - 12 },
-        el("p", { class: "said", dir: "auto" }, short))));
+        el("p", { class: "said", dir: "auto" }, short)))));
   }
 }
 

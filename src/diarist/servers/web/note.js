@@ -2,6 +2,7 @@
 import { ask, of, segment } from "./api.js";
 import { agree, typed, write } from "./ask-first.js";
 import { el } from "./dom.js";
+import { flag } from "./reasons.js";
 import { day, moment, say, sayIf } from "./words.js";
 
 const SHORT = 600; // characters; the rest on request
@@ -17,7 +18,7 @@ export function noteCard(note, diary, ...inside) {
   return el("article", { class: `note${past ? " past" : ""}${note.quarantined ? " held" : ""}`, "data-id": note.id },
     text(note.text),
     facts(note, diary.zone, expired),
-    note.flagged && note.flagged_for.length > 0 && el("p", { class: "flagged-for" }, `${say("flagged_for")} ${note.flagged_for.join("; ")}`),
+    note.flagged && note.flagged_for.length > 0 && el("p", { class: "flagged-for" }, `${say("flagged_for")} ${note.flagged_for.map(flag).join("; ")}`),
     ...inside,
     note.kind === "note" && actions(note, diary));
 }

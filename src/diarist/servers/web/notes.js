@@ -17,9 +17,13 @@ export async function notesView(diary) {
     include_replaced: Boolean(filter.replaced), include_quarantined: true,
   } });
   const to = more => go({ owner, view: "notes", ...filter, ...more });
+  const narrowed = Object.values(filter).some(Boolean);
+  if (total === 0 && !narrowed) return [el("p", { class: "about" }, say("no_notes_yet"))];
   const pages = () => pager({ offset, each: EACH, total, go: at => to({ offset: at || "" }) });
   return [
-    form(filter, to),
+    // Where there is little room it is out of the way until it is wanted.
+    el("details", { class: "filters", open: narrowed || matchMedia("(min-width: 48rem)").matches },
+      el("summary", {}, say("filter_notes")), form(filter, to)),
     total > 0 ? pages() : el("p", { class: "about" }, say("no_notes")),
     el("ol", { class: "notes" }, ...notes.map(note => el("li", {}, noteCard(note, diary)))),
     notes.length > 10 && pages(),

@@ -2,6 +2,7 @@
 import { ask, of } from "./api.js";
 import { el } from "./dom.js";
 import { noteCard } from "./note.js";
+import { because, notice } from "./reasons.js";
 import { decimal, say, sayIf } from "./words.js";
 
 const asked = { owner: "", question: "", where: "notes", limit: 8 }; // kept while the page is, and nowhere else
@@ -37,7 +38,7 @@ function shown(found, diary) {
   return [
     el("p", { class: `verdict verdict-${found.verdict}`, role: "status" },
       el("b", {}, sayIf(`verdict_${found.verdict}`, found.verdict)), " ", sayIf(`means_${found.verdict}`, "")),
-    ...found.notices.map(notice => el("p", { class: "notice" }, notice)),
+    ...found.notices.map(each => el("p", { class: "notice" }, notice(each))),
     el("p", { class: "hidden", role: "status" }, say("hits_n", { n: found.hits.length })),
     el("ol", { class: "notes hits" }, ...found.hits.map(hit => el("li", {}, bar(hit.score), noteCard(hit.note, diary,
       hit.older_than && el("p", { class: "about" }, say("is_older")), why(hit))))),
@@ -65,7 +66,7 @@ function why(hit) {
       el("th", { scope: "row" }, sayIf(`part_${part.name}`, part.name)),
       el("td", { class: "number", "data-value": part.value }, signed(part.value)),
       el("td", { class: "pull", "aria-hidden": "true" }, filled),
-      el("td", {}, part.text));
+      el("td", { dir: "auto" }, because(part)));
   });
   const head = el("tr", {}, ...["part", "value"].map(word => el("th", { scope: "col" }, say(word))),
     el("td", { "aria-hidden": "true" }), el("th", { scope: "col" }, say("reason")));

@@ -49,6 +49,6 @@ function message({ role, content, tool_calls: calls }) {
   const said = typeof content === "string" ? content : content == null ? "" : JSON.stringify(content);
   const called = (Array.isArray(calls) ? calls : []).map(call =>
     el("p", { class: "called", dir: "auto" }, `${say("calls")} ${call?.function?.name ?? ""} ${call?.function?.arguments ?? ""}`));
-  return el("li", { class: "message" }, el("b", {}, sayIf(`role_${role}`, String(role))),
+  return el("li", { class: `message${role === "user" ? " asked" : ""}` }, el("b", {}, sayIf(`role_${role}`, String(role))),
     said && el("p", { class: "text", dir: "auto" }, said), ...called);
 }
