@@ -155,7 +155,7 @@ def serving_mcp(
         worker = Worker(kept)
         caller_of = mcp_http.also(mcp_http.one_token(single, owner), tokens)
         app = mcp_http.app(kept, worker, caller_of, port, names_for("127.0.0.1", ()), **options)
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, ws="none", lifespan="on"))
+        server = uvicorn.Server(mcp_http.settings(app))
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         try:

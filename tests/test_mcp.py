@@ -10,6 +10,7 @@ import os
 import queue
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -29,11 +30,11 @@ from mcp.shared.exceptions import MCPError
 
 from diarist import analysis, tools
 from diarist.embedders import EmbedderError
-from diarist.servers import address, mcp_http
+from diarist.servers import address, mcp_http, protocol
 from diarist.servers.tokens import Tokens
 from diarist.servers.worker import Loading, Worker
 from diarist.testing import HashEmbedder
-from serving import serving_mcp
+from serving import read_all, serving_mcp
 from support import opened
 
 OWNER = "ana"
@@ -844,6 +845,47 @@ def test_t_dos_2_each_token_has_its_own_rate_over_mcp_too(tmp_path):
         ticks[0] = 0.5
         assert server.call(ben, "notes")["structuredContent"]["notes"] == []
         assert server.post(ben, "ping").status == 429
+
+
+def test_t_srv_8_t_srv_9_slow_large_and_odd_requests_over_mcp(tmp_path, monkeypatch):
+    """T-SRV-8, T-SRV-9: half-open connections are closed, a body has its size and its time, JSON means one thing, and
+    no stream is kept open on which nothing will come. Others are served meanwhile."""
+    monkeypatch.setattr(protocol, "HEADERS_WITHIN", 0.4)
+    monkeypatch.setattr("diarist.servers.body.BODY_WITHIN", 0.4)
+    with serving_mcp(tmp_path / "memory") as server:
+        where, token = ("127.0.0.1", server.port), "one-token-for-one-owner"
+        half = [socket.create_connection(where, timeout=20) for _ in range(50)]
+        for connection in half[25:]:
+            connection.sendall(b"POST /mcp HTTP/1.1\r\nHost: local")
+        assert server.post(token, "ping").status == 200
+        for connection in half:
+            assert read_all(connection) == b""
+            connection.close()
+        head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nAuthorization: Bearer {token}\r\n"
+        head += "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
+        call = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
+        for sent, status in [
+            (f"{head}X: {'y' * 65_536}\r\n\r\n", 400),
+            (f"{head}Content-Length: 50\r\n\r\n{{", 408),
+            (f"{head}Content-Length: {100 * 2**20}\r\n\r\n", 413),
+            (f"{head}Content-Length: {len(call)}\r\n\r\n{call.decode()}", 200),
+            (head.replace("POST", "GET") + "\r\n", 405),
+            *(
+                (f"{head}Content-Length: {len(odd)}\r\n\r\n{odd.decode()}", 400)
+                for odd in (
+                    call.replace(b"1,", b"NaN,"),
+                    call.replace(b'"id"', b'"method": "tools/list", "id"'),
+                    b"[" * 100_000,
+                    b"",
+                    b"{}",
+                    b"[" + call + b"]",
+                )
+            ),
+        ]:
+            with socket.create_connection(where, timeout=20) as connection:
+                connection.sendall(sent.encode())
+                assert read_all(connection).startswith(f"HTTP/1.1 {status} ".encode()), sent[:300]
+        assert server.call(token, "notes")["structuredContent"]["total"] == 0
 
 
 def test_a_list_of_tokens_that_is_damaged_lets_nobody_in(tmp_path):

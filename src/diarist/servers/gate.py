@@ -14,22 +14,22 @@ import secrets
 import time
 import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
 from ..errors import DiaristError, StoreError
+from . import body
 from .address import LOCAL_NAMES
+from .body import Message, Receive
 from .limits import Rate, retry_after, strict_json
 from .tokens import Tokens, bearer
 
-Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
-Receive = Callable[[], Awaitable[Message]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 LARGEST, LARGEST_IMPORT = 2**20, 64 * 2**20  # bytes of a body
-BODY_WITHIN, ANSWER_WITHIN, IMPORT_WITHIN = 30.0, 60.0, 1_800.0  # seconds
+ANSWER_WITHIN, IMPORT_WITHIN = 60.0, 1_800.0  # seconds
 AT_ONCE = 16  # requests of one owner's token; there are more threads than that
 OPEN = ("/healthz", "/readyz", "/openapi.json")  # without a token, as are the inspector's own files
 
@@ -156,46 +156,28 @@ class Gate:
             return receive
         is_import = _IMPORT.fullmatch(scope["path"]) is not None
         largest = LARGEST_IMPORT if is_import else LARGEST
-        about = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        too_large = Refused(
-            413, "too_large", f"The body is larger than {largest:,} bytes.", "Send it in parts.",
-        )  # fmt: skip
-        if int(about.get(b"content-length", "0")) > largest:
-            raise too_large
-        data = bytearray()
         try:
-            async with asyncio.timeout(BODY_WITHIN):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise Refused(400, "bad_request", "The body ended early.", "Send the whole of it.")
-                    data += message.get("body", b"")
-                    if len(data) > largest:
-                        raise too_large
-                    if not message.get("more_body"):
-                        break
-        except TimeoutError:
+            data, again = await body.whole(receive, scope["headers"], largest)
+        except body.TooLarge:
             raise Refused(
-                408, "too_slow", f"The body did not come within {BODY_WITHIN:g} s.", "Send it at once.",
+                413, "too_large", f"The body is larger than {largest:,} bytes.", "Send it in parts."
+            ) from None
+        except body.EndedEarly:
+            raise Refused(400, "bad_request", "The body ended early.", "Send the whole of it.") from None
+        except body.TooSlow:
+            raise Refused(
+                408, "too_slow", f"The body did not come within {body.BODY_WITHIN:g} s.", "Send it at once.",
                 [("Connection", "close")],
             ) from None  # fmt: skip
+        about = {name: value.decode("latin-1") for name, value in scope["headers"]}
         kind = about.get(b"content-type", "").partition(";")[0].strip().lower()
         if (data or kind) and kind not in (_LINES if is_import else ("application/json",)):
             raise Refused(415, "not_json", "The body is not said to be JSON.", "Send Content-Type: application/json.")
         if data and not is_import:
             try:
-                strict_json(bytes(data))
+                strict_json(data)
             except ValueError as error:
                 raise Refused(400, "bad_request", _sentence(error), "Send JSON, as RFC 8259 has it.") from None
-        whole, given = bytes(data), False
-
-        async def again() -> Message:
-            nonlocal given
-            if given:
-                return await receive()
-            given = True
-            return {"type": "http.request", "body": whole, "more_body": False}
-
         return again
 
     # -- the answer ----------------------------------------------------------------------------------------------

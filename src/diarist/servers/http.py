@@ -19,13 +19,11 @@ from types import FrameType
 from typing import Any
 
 import anyio.to_thread
-import h11
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..errors import DiaristError
 from ..memory import Memory
@@ -33,11 +31,10 @@ from . import routes, shapes
 from .gate import Gate, Refused, fault, refusal
 from .inspector import Inspector
 from .live import Live
+from .protocol import LARGEST_HEADERS, Protocol
 from .tokens import Tokens
 from .worker import Worker
 
-LARGEST_HEADERS = 16_384  # bytes
-HEADERS_WITHIN = 10.0  # seconds
 MOST_CONNECTIONS = 512
 THREADS = 64  # requests at once, over all callers
 _FINISH_WITHIN = 3  # seconds, for requests under way when the server is told to stop
@@ -170,7 +167,7 @@ def run(server: Server, listener: socket.socket) -> None:
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # it would log what clients send
     config = uvicorn.Config(
         server,
-        http=_Protocol,
+        http=Protocol,
         ws="none",
         loop="asyncio",
         lifespan="off",
@@ -231,41 +228,6 @@ class _Runner(uvicorn.Server):
 
 def _in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
-
-
-class _Protocol(H11Protocol):
-    """HTTP/1.1 as uvicorn speaks it, with an end to waiting: for the headers of a request, and for the rest of a body
-    that has been refused already."""
-
-    def __init__(self, *args: Any, **named: Any) -> None:
-        super().__init__(*args, **named)
-        self._deadline: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._watch()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._watch()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._watch()
-
-    def _watch(self) -> None:
-        answered = self.cycle is None or self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]
-        waiting = answered and self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
-        if not waiting and self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-        elif waiting and self._deadline is None:
-            self._deadline = self.loop.call_later(HEADERS_WITHIN, self.transport.close)
 
 
 def _to_stderr(line: str) -> None:

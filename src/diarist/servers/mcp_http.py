@@ -27,8 +27,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..errors import StoreError
 from ..memory import Memory
-from .limits import Rate, retry_after
+from . import body
+from .limits import Rate, retry_after, strict_json
 from .mcp import CALLER, server
+from .protocol import LARGEST_HEADERS, Protocol
+from .stdio import LONGEST_LINE
 from .tokens import Caller, Tokens, bearer
 from .worker import Worker
 
@@ -120,9 +123,38 @@ def app(
                 await PlainTextResponse(too_many, 429, retry_after(wait))(scope, receive, send)
                 return
             scope[CALLER] = caller
+            try:
+                receive = await _body(scope, receive)
+            except Refused as refused:
+                await refused.answer(scope, receive, send)
+                return
         await guarded(scope, receive, send)
 
     return by_token
+
+
+class Refused(Exception):
+    """An answer that is given in the server's place."""
+
+    def __init__(self, status: int, about: str) -> None:
+        self.answer = PlainTextResponse(f"{about}\n", status)
+
+
+async def _body(scope: Scope, receive: Receive) -> Receive:
+    """What gives the body again, once it has been read and looked at."""
+    if scope["method"] == "GET":
+        raise Refused(405, "There is no stream to listen to: each answer comes with its request.")
+    try:
+        data, again = await body.whole(receive, scope["headers"], LONGEST_LINE)
+        if data:
+            strict_json(data)
+    except body.TooLarge:
+        raise Refused(413, f"The body is larger than {LONGEST_LINE:,} bytes.") from None
+    except body.TooSlow:
+        raise Refused(408, f"The body did not come within {body.BODY_WITHIN:g} s.") from None
+    except (body.EndedEarly, ValueError) as error:
+        raise Refused(400, str(error) or "The body ended early.") from None
+    return again
 
 
 def _caller(scope: Scope, caller_of: CallerOf) -> Caller | Response:
@@ -141,10 +173,10 @@ def _caller(scope: Scope, caller_of: CallerOf) -> Caller | Response:
     return caller
 
 
-def over_http(app: ASGIApp, sock: socket.socket) -> None:
-    """Serves until SIGTERM or Ctrl-C; calls under way are finished."""
-    settings = uvicorn.Config(
+def settings(app: ASGIApp) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
+        http=Protocol,
         log_config=None,  # nothing of ours goes to stdout
         access_log=False,
         ws="none",
@@ -153,7 +185,12 @@ def over_http(app: ASGIApp, sock: socket.socket) -> None:
         timeout_graceful_shutdown=5,
         timeout_keep_alive=30,
         limit_concurrency=1_000,
+        h11_max_incomplete_event_size=LARGEST_HEADERS,
     )
+
+
+def over_http(app: ASGIApp, sock: socket.socket) -> None:
+    """Serves until SIGTERM or Ctrl-C; calls under way are finished."""
 
     def ended(*_: Any) -> None:
         raise SystemExit(0)
@@ -162,4 +199,4 @@ def over_http(app: ASGIApp, sock: socket.socket) -> None:
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, ended)
     with suppress(SystemExit):
-        uvicorn.Server(settings).run(sockets=[sock])
+        uvicorn.Server(settings(app)).run(sockets=[sock])
