@@ -10,7 +10,7 @@ import re
 WHOLE = 150  # characters up to which a question is taken whole: a person's, with a sentence about why
 MOST = 280  # characters of a longer one that are asked
 CONTEXT = 600  # characters before the end of a long one that may still say what it is about
-WEIGHT = 0.5  # of the context beside the question, in words and in meaning: more drowns the question again
+WEIGHT = 0.5  # of the context's vector beside the question's: more drowns the question again
 _ENOUGH = 60  # characters that say what is wanted; "Thanks!" does not
 _A_QUESTION = 12  # characters of one that ends with a question mark
 _END = re.compile(r"(?<=[.!?…。！？])[\"'”’»)\]]*\s+|(?<=[。！？])|\n+")

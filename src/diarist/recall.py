@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from . import analysis, calibration, suspicion, when
 from .calibration import Evidence
-from .focus import WEIGHT, focus
+from .focus import MOST, focus
 from .note import Hit, Note, Part
 from .stores import Counts, Entry, Filter, Posting, Shelf
 from .surroundings import surroundings
@@ -66,7 +66,8 @@ def question(text: str, vector: NDArray[np.float32] | None, scale: Scale, now: d
     terms = _weighed(about)
     if context:
         around = {term: weight for term, weight in _weighed(context).items() if term not in terms}
-        share = WEIGHT * min(1.0, sum(terms.values()) / (sum(around.values()) or 1.0))
+        # The words before a long text's end weigh no more together than those that are asked.
+        share = 1.0 if len(text) <= MOST else min(1.0, sum(terms.values()) / (sum(around.values()) or 1.0))
         terms = {**terms, **{term: share * weight for term, weight in around.items()}}
     return Question(terms, vector, scale, last_time, when.days_named(asked, now, zone))
 
