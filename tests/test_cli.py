@@ -543,7 +543,7 @@ class Screen(io.StringIO):
 def test_no_terminal_is_too_narrow_for_an_id(diarist, kept, monkeypatch, columns):
     [note] = kept("Likes tea, and a text about it that is longer than a line.")
     monkeypatch.setenv("COLUMNS", str(columns))
-    for command in (["notes", OWNER], ["recall", OWNER, "tea", "--why"]):
+    for command in (["notes", OWNER], ["recall", OWNER, "likes tea, a long text", "--why"]):
         screen = Screen()
         monkeypatch.setattr(sys, "stdout", screen)
         assert diarist(*command).code == 0

@@ -562,9 +562,9 @@ def test_rw_034_the_old_wording_of_a_corrected_note_no_longer_matches(filed, qui
         diary = memory.diary(OWNER)
         note = diary.remember("Works as a veterinarian.")
         diary.remember("Likes tea.")
-        before = diary.recall("veterinarian")[0].score
+        before = diary.recall("a veterinarian who works")[0].score
         diary.edit(note.id, "Works as a plumber.")
-        after = diary.recall("veterinarian")
+        after = diary.recall("a veterinarian who works")
         assert before > 0.5 > max(hit.score for hit in after)
         assert after.verdict == "nothing"
         assert diary.recall("plumber", limit=1)[0].note.id == note.id

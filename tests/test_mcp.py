@@ -596,7 +596,7 @@ def test_an_answer_is_never_longer_than_a_model_should_read_at_once(tmp_path, pi
             diary.session(f"{n} {(piece * 400)[:400]}").append({"role": "user", "content": f"tea {n}"})
         answers = [
             made["remember"](f"tea 0 {long}!"),
-            made["recall"]("tea", limit=50, past_sessions=True),
+            made["recall"]("tea 0 1 2 3 4 5", limit=50, past_sessions=True),
             made["notes"](limit=100),
             made["sessions"](limit=100),
             made["notes"](id=kept[0].id),

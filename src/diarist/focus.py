@@ -18,7 +18,8 @@ _ASKS = re.compile(r"[?？؟][\"'”’»)\]\s]*$")
 
 
 def focus(text: str) -> tuple[str, str]:
-    """(what is asked, the context to read it in). A short text is asked whole and has no context: "".
+    """(what is asked, the context to read it in). A short text is asked whole and has no context: "". So is one that
+    ends in nothing but signs.
 
     Of a long one the end is asked: its last sentence, with as many before as it takes to say something, but not over a
     blank line, behind which instructions end."""
@@ -26,7 +27,7 @@ def focus(text: str) -> tuple[str, str]:
         return text, ""
     text, asked = text.strip(), ""
     for paragraph in reversed(re.split(r"\n\s*\n", text)):
-        for sentence in reversed([each for each in _END.split(paragraph) if each and each.strip()]):
+        for sentence in reversed([each for each in _END.split(paragraph) if each and any(map(str.isalnum, each))]):
             if asked and len(sentence) + len(asked) > MOST:
                 break
             asked = f"{sentence.strip()} {asked}".strip()
@@ -34,7 +35,8 @@ def focus(text: str) -> tuple[str, str]:
                 break
         if len(asked) >= _A_QUESTION:
             break
-    return asked[-MOST:], text[-CONTEXT:]
+    asked = asked[-MOST:]
+    return (asked, text[-CONTEXT:]) if any(map(str.isalnum, asked)) else (text, "")
 
 
 def _says_enough(asked: str) -> bool:
