@@ -1076,7 +1076,7 @@ def test_r_13_a_stop_does_not_wait_for_ever_and_a_second_one_not_at_all(tmp_path
                 time.sleep(0.5)
                 process.send_signal(signal.SIGTERM)
             code, took = process.wait(20), time.monotonic() - began
-            assert asked.result() == (None if twice else 503)
+            assert asked.result() in ((None, 503) if twice else (503,))
         process.stderr.close()
     assert code == (128 + signal.SIGTERM if twice else 0)
     assert took < (4 if twice else 15)  # 1.5 and 5 on a machine that does nothing else

@@ -501,9 +501,11 @@ class FolderDiary:
         """Writes the whole file anew, so that only what is kept is in it. Hold the lock."""
         db = self._connect()
         if db is not None and not db.readonly("main"):
+            db.set_busy_timeout(0)  # as in `_settle`
             with suppress(apsw.Error):  # no room for a second copy, or a reader: what is left is then reported
                 run(db, "VACUUM")
                 db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            db.set_busy_timeout(int(self._timeout * 1000))
 
     @contextmanager
     def _lock_if_there(self) -> Generator[None]:
