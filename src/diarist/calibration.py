@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from .note import Hit, Part, Verdict
@@ -85,7 +86,7 @@ _LEAST_NEAR, _STRAIGHT_TO, _BEND = -1.0, 5.0, 1.5
 _SHORT, _LONG_ENOUGH = 90.0, 180.0  # bytes of index terms: the usual message, and from where longer says no more
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Evidence:
     """What speaks for each of the notes, in arrays of one length; None where there is no such evidence at all."""
 
@@ -103,7 +104,7 @@ class Evidence:
     timely: Mapping[int, Part] = field(default_factory=dict[int, Part])
     """By seq: what its date says."""
 
-    @property
+    @cached_property
     def near(self) -> NDArray[np.float64] | None:
         """`meaning` as far as it says something."""
         import numpy as np
@@ -114,11 +115,12 @@ class Evidence:
         beyond = np.maximum(near - _STRAIGHT_TO, 0.0)
         return near - beyond + _BEND * np.log1p(beyond / _BEND)
 
-    @property
+    @cached_property
     def words(self) -> NDArray[np.float64]:
         import numpy as np
 
-        return self.coverage + np.log1p(self.rarity)
+        # Most notes hold none of the words, and a logarithm costs more than all else that is done with a note.
+        return self.coverage + np.log1p(self.rarity, out=np.zeros(len(self.rarity)), where=self.rarity > 0)
 
     def of(self, mask: NDArray[np.bool_]) -> Evidence:
         """That of some of the notes."""
@@ -211,12 +213,14 @@ def parts(
     background: tuple[float, float],
 ) -> tuple[Part, ...]:
     """The reasons for the score of the note at this place, in log-odds. `words`: those of the question it holds."""
-    found = [Part(name, float(values[at]), "") for name, values in told.items() if name == "start" or values[at]]
-    return tuple(replace(part, text=_text(part, evidence, at, words, background)) for part in found)
+    found = ((name, float(values[at])) for name, values in told.items() if name == "start" or values[at])
+    return tuple(Part(name, value, _text(name, value, evidence, at, words, background)) for name, value in found)
 
 
-def _text(part: Part, evidence: Evidence, at: int, words: Sequence[str], background: tuple[float, float]) -> str:
-    match part.name:
+def _text(
+    name: str, value: float, evidence: Evidence, at: int, words: Sequence[str], background: tuple[float, float]
+) -> str:
+    match name:
         case "start":
             return "how often a note answers a question, before looking"
         case "words":
@@ -226,9 +230,7 @@ def _text(part: Part, evidence: Evidence, at: int, words: Sequence[str], backgro
             mean, spread = background
             return f"cosine {mean + spread * float(evidence.meaning[at]):.2f}, where {mean:.2f} is usual"
         case "speaker":
-            return (
-                "said by somebody the question names" if part.value > 0 else "said by another than the question names"
-            )
+            return "said by somebody the question names" if value > 0 else "said by another than the question names"
         case "around":
             return "what was said just before and after it"
         case "conversation":
@@ -236,7 +238,7 @@ def _text(part: Part, evidence: Evidence, at: int, words: Sequence[str], backgro
         case "background":
             return "what other notes reach, that do not answer"
         case "length":
-            return "longer than most messages" if part.value > 0 else "shorter than most messages"
+            return "longer than most messages" if value > 0 else "shorter than most messages"
         case _:
             return evidence.timely[int(evidence.seqs[at])].text
 

@@ -164,6 +164,8 @@ class Diary:
         if defer or not owed:
             return written
         self._catch_up(None, tell)
+        if not self._store.counts().pending:  # none failed, so none need be read again
+            return [replace(note, pending=False) if note.pending else note for note in written]
         return [self._fresh(note) if note.pending else note for note in written]
 
     # -- recall --------------------------------------------------------------------------------------------------
@@ -197,11 +199,13 @@ class Diary:
         wanted = self._filter(since, before, as_of, now, tags, source, include_replaced)
         asked = asked if self._memory.secrets == "keep" else redaction.masked(asked)
         notices = [f"the question was cut to its last {checks.LONGEST_QUESTION:,} characters"] if cut else []
+        with self._store.snapshot():
+            zone, secret, owed = self._shown_zone(), self._store.secret, self.pending
         shelves: list[Shelf] = []
         for store in (self._store, *self._shared):
-            shelves += [store] if where != "sessions" else []
-            shelves += [store.messages] if where != "notes" else []
-        shelves = [shelf for shelf in shelves if shelf.counts().notes]
+            with store.snapshot():
+                both = (*((store,) if where != "sessions" else ()), *((store.messages,) if where != "notes" else ()))
+                shelves += [shelf for shelf in both if shelf.counts().notes]
         hits: list[Hit] = []
         if shelves:
             vector, why_not = self._embed_question(asked)
@@ -209,11 +213,11 @@ class Diary:
                 vector, why_not = None, "the model behind the embedder has changed; run `diarist reembed`"
             if vector is None:
                 notices.append(f"searched by words only: {why_not}")
-            else:
+            elif owed:
                 self._catch_up(_CATCH_UP)
                 if where != "notes":
                     self._catch_up(_CATCH_UP, shelf=self._store.messages)
-            ready = _recall.question(asked, vector, self._memory.scale, wanted.now, self._shown_zone())
+            ready = _recall.question(asked, vector, self._memory.scale, wanted.now, zone)
             for shelf in shelves:
                 with shelf.snapshot():
                     nearest = None if vector is None else self._memory.nearest(shelf)
@@ -227,14 +231,7 @@ class Diary:
         with suppress(StoreError):
             self._retire()
         kept = tuple(_recall.marked(hit) for hit in hits if floor is None or hit.score >= floor)
-        return Recall(
-            question,
-            kept,
-            calibration.verdict(kept),
-            tuple(notices),
-            self._shown_zone(),
-            self._store.secret,
-        )
+        return Recall(question, kept, calibration.verdict(kept), tuple(notices), zone, secret)
 
     # -- see, correct, erase -------------------------------------------------------------------------------------
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self
 
 from .checks import checked_days, checked_list, checked_owner, checked_place, checked_zone
 from .diary import Diary
@@ -18,17 +16,13 @@ from .embedders import Embedder, open_embedder, scale
 from .embedders.scale import Measured, Scale
 from .erasure import ErasureReport
 from .errors import StoreError
-from .following import Following
-from .forks import renew_after_fork
+from .held import Held
 from .outline import Outline
 from .redaction import POLICIES, Policy
 from .scan import Nearest
 from .stores import Shelf, open_store
 
-_HELD = 512 * 2**20  # bytes of vectors and outlines kept in memory over all diaries; the least recently used go first
 _SCALES = "scales"  # the memory's setting with what each embedder's cosines are worth, by its id
-
-F = TypeVar("F", bound=Following)
 
 
 def _system_clock() -> datetime:
@@ -75,10 +69,9 @@ class Memory:
             raise ValueError(f"secrets must be one of {', '.join(map(repr, POLICIES))}, not {secrets!r}")
         self.secrets: Policy = secrets
         """What is done about secrets in a text that is to be kept."""
-        self._following: OrderedDict[tuple[str, str, str], Following] = OrderedDict()
+        self.held = Held()
+        """What is in memory of the diaries, within a budget."""
         self._done: dict[str, datetime] = {}
-        self._mutex = threading.Lock()
-        renew_after_fork(self, "_mutex", threading.Lock)
 
     def diary(self, owner: str, *, timezone: str | None = None, shared: Iterable[str] = ()) -> Diary:
         """The diary of one owner; every call on it is about that owner and can be about no other.
@@ -99,9 +92,7 @@ class Memory:
         """Erases everything about an owner: notes, words, vectors, history, sessions and page. The report says what
         was checked; the memory's ledger keeps that it happened, under a keyed hash of the owner."""
         report = self._store.erase(checked_owner(owner), self.now())
-        with self._mutex:
-            for key in [key for key in self._following if key[1] == owner]:
-                del self._following[key]
+        self.held.forget(owner)
         assert report is not None
         return report
 
@@ -146,8 +137,7 @@ class Memory:
         back = self._store.restore(
             Path(backup), overwrite=overwrite, draft_of=lambda stored: self.diary(stored.note.owner).draft_of(stored)
         )
-        with self._mutex:
-            self._following.clear()
+        self.held.clear()
         return back
 
     def calibrate(self, pairs: Sequence[tuple[str, str]] | None = None) -> Measured:
@@ -166,8 +156,7 @@ class Memory:
     def close(self) -> None:
         """Lets every file go. What was acknowledged was on the disk before."""
         self._store.close()
-        with self._mutex:
-            self._following.clear()
+        self.held.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -215,18 +204,8 @@ class Memory:
 
     def nearest(self, store: Shelf) -> Nearest:
         """A diary's vectors, in step with the store. Loaded on first use, let go when memory is needed."""
-        return self._followed(("vectors", store.owner, store.kind), lambda: Nearest(store, self._embedder))
+        return self.held.get(("vectors", store.owner, store.kind), lambda: Nearest(store, self._embedder))
 
     def outline(self, store: Shelf) -> Outline:
         """What is known of a diary's notes before they are read, in step with the store."""
-        return self._followed(("outline", store.owner, store.kind), lambda: Outline(store))
-
-    def _followed(self, key: tuple[str, str, str], make: Callable[[], F]) -> F:
-        with self._mutex:
-            found = cast("F", self._following.pop(key, None) or make())
-            self._following[key] = found
-        found.sync()
-        with self._mutex:
-            while len(self._following) > 2 and sum(each.nbytes for each in self._following.values()) > _HELD:
-                self._following.popitem(last=False)
-        return found
+        return self.held.get(("outline", store.owner, store.kind), lambda: Outline(store))

@@ -16,6 +16,7 @@ from . import analysis, calibration, suspicion, when
 from .calibration import Evidence
 from .focus import MOST, focus
 from .note import Hit, Note, Part
+from .scan import EXACT
 from .stores import Counts, Entry, Filter, Posting, Shelf
 from .surroundings import surroundings
 from .when import Days
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from .embedders.scale import Scale
     from .outline import Outline
-    from .scan import Cosines, Nearest
+    from .scan import Cosines, Nearest, Roughly
 
 # BM25 (Robertson and Zaragoza 2009): how soon repetition saturates, and how much a long note's words count less.
 K1, B = 1.2, 0.5
@@ -34,7 +35,7 @@ UNWRITTEN = 16  # notes as if without any of the words: a diary of three does no
 LIGHT_WEIGHT = 0.1  # what a word of grammar counts beside a word of content
 MOST_WORDS = 64  # words of a long question that are looked up: the rarest
 MOST_PLACES = 20_000  # places of one word that are read: the newest. Its cost is bounded however common it is
-ALL = 50_000  # notes up to which each is judged; above, those that either way proposes
+ALL = EXACT  # notes up to which each is judged; above, those that either way proposes
 CANDIDATES = 400  # notes that each way then proposes
 POOL = 12  # hits wanted at the least, among which time sets the order
 EQUAL_WITHIN = 0.35  # log-odds within which two such notes answer equally well, and the newer goes first
@@ -102,14 +103,12 @@ def _evidence(
     store: Shelf,
     outline: Outline,
     words: _Words,
-    cosines: Cosines | None,
+    cosines: Cosines | Roughly | None,
     asked: Question,
     allowed: NDArray[np.int64] | None,
     timely: Mapping[int, Part],
 ) -> Evidence:
     """What speaks for each candidate."""
-    import numpy as np
-
     messages = store.kind == "message"
     if messages or len(outline.seqs) <= ALL:
         seqs = outline.seqs
@@ -123,12 +122,21 @@ def _evidence(
     evidence = Evidence(seqs, coverage, rarity, meaning, speaker=_speakers(outline, asked, seqs), timely=timely)
     if messages:
         evidence = replace(evidence, **surroundings(outline, evidence))
-    return evidence if allowed is None else evidence.of(np.isin(seqs, allowed))
+    return evidence if allowed is None else evidence.of(_among(allowed, seqs))
+
+
+def _among(listed: NDArray[np.int64], seqs: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of the seqs are among those listed, which are ascending."""
+    import numpy as np
+
+    if not len(listed):
+        return np.zeros(len(seqs), bool)
+    return listed[np.minimum(np.searchsorted(listed, seqs), len(listed) - 1)] == seqs
 
 
 def _candidates(
     words: _Words,
-    cosines: Cosines | None,
+    cosines: Cosines | Roughly | None,
     allowed: NDArray[np.int64] | None,
     timely: Mapping[int, Part],
     outline: Outline,
@@ -142,7 +150,7 @@ def _candidates(
     by_meaning = np.array([] if cosines is None else cosines.best(CANDIDATES, allowed), np.int64)
     of_time = np.array(sorted(timely), np.int64)
     found = np.unique(np.concatenate([words.best(CANDIDATES, allowed), by_meaning, newest, of_time]))
-    return found[np.isin(found, outline.seqs)]
+    return found[_among(outline.seqs, found)]
 
 
 def _speakers(outline: Outline, asked: Question, seqs: NDArray[np.int64]) -> NDArray[np.float64] | None:
@@ -158,14 +166,12 @@ def _speakers(outline: Outline, asked: Question, seqs: NDArray[np.int64]) -> NDA
 
 def _timely(store: Shelf, asked: Question, filter: Filter, allowed: NDArray[np.int64] | None) -> Mapping[int, Part]:
     """Notes that what the question says of time speaks for, by their seqs: the newest, or those of the days named."""
-    import numpy as np
-
     found: dict[int, Part] = {}
     if asked.days is not None:
         days = asked.days
         of_days = store.select(replace(filter, since=days.first, before=days.end))
         part = Part("time", calibration.OF_THE_DAYS, f'dated within "{days.said}"')
-        inside = of_days if allowed is None else of_days[np.isin(of_days, allowed)]
+        inside = of_days if allowed is None else of_days[_among(allowed, of_days)]
         found = dict.fromkeys(inside.tolist(), part)
     if asked.last_time and not found:
         newest = store.newest(NEWEST) if allowed is None else allowed[-NEWEST:].tolist()
@@ -183,7 +189,7 @@ def _holding(
     import numpy as np
 
     held: list[tuple[Entry, int]] = []
-    start, size = 0, 2 * wanted
+    start, size = 0, wanted + 4
     # Rounded, and the newest first among equals, so that a rounding of the last bit does not set the order.
     rough = np.round(odds, 9)
     while start < len(odds) and len(held) < wanted:
@@ -221,19 +227,19 @@ def _newest_first(held: list[tuple[Entry, Hit]], nearest: Nearest | None, same: 
     """Where two hits say nearly the same and answer about equally well, the newer goes first, as sure as the older,
     and the older is marked: it may be out of date."""
     first = held[:POOL]  # however many are asked for, so that a hit and its place do not depend on the limit
-    like = {} if nearest is None else nearest.likeness(entry.seq for entry, _ in first)
+    least = min(same, CHANGED_FROM)
+    like = {} if nearest is None else nearest.likeness([entry.seq for entry, _ in first], least)
     odds = {entry.seq: sum(part.value for part in hit.why) for entry, hit in held}
     order = {entry.note.id: entry.order for entry, _ in held}
     lifted = dict(odds)
+    by_seq = {entry.seq: entry for entry, _ in first}
     older_than: dict[int, str] = {}
     for entry, _ in sorted(first, key=lambda each: each[0].order):  # oldest first, so that a lift is handed on
         newer = [
             other
-            for other, _ in first
+            for other, likeness in ((by_seq[seq], value) for seq, value in like.get(entry.seq, ()))
             if other.order > entry.order
-            and _goes_first(
-                other.note, like.get((entry.seq, other.seq), 0.0), abs(odds[entry.seq] - odds[other.seq]), same
-            )
+            and _goes_first(other.note, likeness, abs(odds[entry.seq] - odds[other.seq]), same)
         ]
         if newer:
             newest = max(newer, key=lambda other: other.order)
@@ -272,38 +278,45 @@ class _Words:
         weights = {
             term: weight * idf(postings[term].notes if term in postings else 0) for term, weight in terms.items()
         }
-        self._weights = dict(sorted(weights.items(), key=lambda each: -each[1])[:MOST_WORDS])
+        rarest = sorted(weights.items(), key=lambda each: -each[1])[:MOST_WORDS]
+        self._weights = dict(sorted(rarest, key=lambda each: (-each[1], each[0])))
         self._total = sum(self._weights.values()) or 1.0
-        self._add_up([(self._weights[term], postings[term]) for term in self._weights if term in postings], outline)
+        self._held = [term for term in self._weights if term in postings]
+        self._add_up([(self._weights[term], postings[term]) for term in self._held], outline)
 
     def _add_up(self, postings: Sequence[tuple[float, Posting]], outline: Outline) -> None:
-        """For each note that holds any of the words: coverage, which is BM25 over the most that any note could score,
-        and how rare its words are."""
+        """For each note: coverage, which is BM25 over the most that any note could score, and how rare its words are;
+        0 where it holds none of the words."""
         import numpy as np
 
-        self.seqs, self._coverage, self._rarity = np.zeros(0, np.int64), np.zeros(0), np.zeros(0)
-        every = outline.seqs
-        if not postings or not len(every):
+        self._every, count = outline.seqs, len(outline.seqs)
+        self._coverage, self._rarity = np.zeros(count), np.zeros(count)
+        self._seqs, self._terms, self._whole = np.zeros(0, np.int64), np.zeros(0, np.intp), True
+        if not postings or not count:
             return
         seqs = np.concatenate([posting.seqs for _, posting in postings])
-        places = np.minimum(np.searchsorted(every, seqs), len(every) - 1)
-        there = every[places] == seqs  # one written a moment ago may not be outlined yet
-        weights = np.repeat([weight for weight, _ in postings], [len(posting.seqs) for _, posting in postings])
+        terms = np.repeat(np.arange(len(postings)), [len(posting.seqs) for _, posting in postings])
+        places = np.minimum(np.searchsorted(self._every, seqs), count - 1)
+        there = self._every[places] == seqs  # one written a moment ago may not be outlined yet
         times = np.concatenate([posting.times for _, posting in postings])
-        seqs, places, weights, times = seqs[there], places[there], weights[there], times[there]
-        length = outline.lengths[places] / max(1.0, float(outline.lengths.mean()))
+        if not there.all():
+            seqs, terms, places, times = seqs[there], terms[there], places[there], times[there]
+        weights = np.array([weight for weight, _ in postings])[terms]
+        length = outline.lengths[places] / outline.usual_length
         gains = weights * (1 + K1) * times / (times + K1 * (1 - B + B * length))
-        self.seqs, of = np.unique(seqs, return_inverse=True)
-        self._coverage = np.minimum(1.0, np.bincount(of, weights=gains) / self._total)
-        self._rarity = np.bincount(of, weights=weights) / self._rarest
+        self._coverage = np.minimum(1.0, np.bincount(places, weights=gains, minlength=count) / self._total)
+        self._rarity = np.bincount(places, weights=weights, minlength=count) / self._rarest
+        self._seqs, self._terms = seqs, terms
+        self._whole = all(len(posting.seqs) == posting.notes for _, posting in postings)
 
     def best(self, count: int, allowed: NDArray[np.int64] | None) -> NDArray[np.int64]:
         """Seqs of the notes whose words of the question weigh most, the newest first among equals."""
         import numpy as np
 
-        found, gains = self.seqs, self._coverage
+        holders = np.flatnonzero(self._coverage)
+        found, gains = self._every[holders], self._coverage[holders]
         if allowed is not None:
-            inside = np.isin(found, allowed)
+            inside = _among(allowed, found)
             found, gains = found[inside], gains[inside]
         if len(found) > 2 * count:  # drop most of them before sorting
             least = np.partition(gains, -count)[-count]
@@ -311,20 +324,24 @@ class _Words:
         return found[np.lexsort((found, gains))[::-1][:count]]
 
     def of(self, seqs: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Coverage and rarity of these notes, which are ascending."""
+        """Coverage and rarity of these notes, all of which are outlined."""
         import numpy as np
 
-        coverage, rarity = np.zeros(len(seqs)), np.zeros(len(seqs))
-        if len(self.seqs) and len(seqs):
-            places = np.minimum(np.searchsorted(seqs, self.seqs), len(seqs) - 1)
-            there = seqs[places] == self.seqs
-            coverage[places[there]], rarity[places[there]] = self._coverage[there], self._rarity[there]
-        return coverage, rarity
+        if seqs is self._every:
+            return self._coverage, self._rarity
+        places = np.searchsorted(self._every, seqs)
+        return self._coverage[places], self._rarity[places]
 
     def named(self, seqs: Sequence[int]) -> list[list[str]]:
         """The words of the question that each of these notes holds, the weightiest first."""
-        held = self._store.words_of(seqs) if self._weights else {}
-        return [
-            sorted(self._weights.keys() & held.get(seq, ()), key=lambda term: (-self._weights[term], term))
-            for seq in seqs
-        ]
+        import numpy as np
+
+        if not self._whole:  # of a very common word only the newest places were read
+            held = self._store.words_of(seqs)
+            return [[term for term in self._weights if term in held.get(seq, ())] for seq in seqs]
+        found: dict[int, list[str]] = {seq: [] for seq in seqs}
+        some = np.isin(self._seqs, np.array(seqs, np.int64))
+        terms: list[int] = self._terms[some].tolist()
+        for seq, term in sorted(zip(self._seqs[some].tolist(), terms, strict=True)):
+            found[seq].append(self._held[term])
+        return [found[seq] for seq in seqs]

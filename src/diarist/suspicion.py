@@ -355,30 +355,36 @@ def _plain(text: str) -> str:
 
 def _classified(plain: str) -> Iterator[tuple[int, frozenset[str]]]:
     """(position, classes) of each word that has any."""
-    whole, beginnings = _lexicon()
-    nothing, ended = frozenset[str](), -1
+    ended = -1
     for position, match in enumerate(_WORD.finditer(plain)):
-        word = match[0]
-        classes = whole.get(word) or nothing
-        if not classes and len(word) > 3:
-            if word[-1] == "(" or "_" in word:
-                classes = _TOOL_NAME
-            elif not word.isalpha():
-                word = word.translate(_DIGITS)
-                classes = whole.get(word) or nothing
-            elif not word.isascii() and any("a" <= char <= "z" for char in word):
-                word = word.translate(_LOOKALIKES)
-                classes = whole.get(word) or nothing
-            if not classes:
-                for length in range(4, min(len(word), 14) + 1):
-                    if word[:length] in beginnings:
-                        classes = classes | beginnings[word[:length]]
+        word, classes = _classes_of(match[0])
         after = plain[match.end() : match.end() + 1]
         if after == "@" or (after == ":" and word in {"http", "https"}) or (match.start() == ended and word in _ENDS):
             classes = classes | _ADDRESSED
         ended = match.end() + 1 if after == "." else -1
         if classes:
             yield position, classes
+
+
+@lru_cache(maxsize=1 << 15)
+def _classes_of(word: str) -> tuple[str, frozenset[str]]:
+    """The word as it is read, and its classes."""
+    whole, beginnings = _lexicon()
+    classes = whole.get(word) or frozenset[str]()
+    if not classes and len(word) > 3:
+        if word[-1] == "(" or "_" in word:
+            classes = _TOOL_NAME
+        elif not word.isalpha():
+            word = word.translate(_DIGITS)
+            classes = whole.get(word) or classes
+        elif not word.isascii() and any("a" <= char <= "z" for char in word):
+            word = word.translate(_LOOKALIKES)
+            classes = whole.get(word) or classes
+        if not classes:
+            for length in range(4, min(len(word), 14) + 1):
+                if word[:length] in beginnings:
+                    classes = classes | beginnings[word[:length]]
+    return word, classes
 
 
 _TOOL_NAME, _ADDRESSED = frozenset({"tool_name"}), frozenset({"address"})

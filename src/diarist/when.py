@@ -157,6 +157,7 @@ def _midnight(day: date, zone: tzinfo) -> datetime:
     return datetime.combine(day, time(), zone)
 
 
+@lru_cache(maxsize=4096)  # the best hits of one question are among those of the next
 def says_it_changed(text: str) -> bool:
     """Whether a short note says that something is not as it was. Long texts say so of many things."""
     return len(text) <= _SHORT and _changed().search(analysis.plain(text)) is not None

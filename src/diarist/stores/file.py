@@ -227,7 +227,7 @@ def mark_erasing(folder: Path) -> None:
 
 
 def is_erasing(folder: Path) -> bool:
-    return (folder / _ERASING).exists()
+    return os.path.exists(f"{folder}/{_ERASING}")
 
 
 def finish_erasing(folder: Path) -> bool:

@@ -42,12 +42,13 @@ from . import (
     ledger,
     migrate,
 )  # fmt: skip
-from .kept import NOTES, changed, drop_vectors, last_line, log, owe_vectors, put_vectors, vectors_of
+from .kept import MESSAGES, NOTES, Kept, changed, drop_vectors, last_line, log, owe_vectors, put_vectors, vectors_of
 from .lock import FileLock
 from .messages import FolderMessages
 from .names import folder_name, is_cut, owner_of
 from .rows import COLUMNS, QUARANTINED, RELEASED, as_entry, as_flag, as_text, as_time, holding, within
 from .sql import LISTED, Row, add_to_settings, listed, row, rows, run, set_settings, setting, settings
+from .waiting import Waiting
 
 if TYPE_CHECKING:
     import numpy as np
@@ -195,6 +196,7 @@ class FolderDiary:
         self._owner = owner
         self._folder = root / folder_name(owner)
         self._path = self._folder / file.NAME
+        self._name = str(self._path)  # for what is asked at every call
         self._page = self._folder / file.PAGE
         self._lock = FileLock(self._folder / file.LOCK)
         self._timeout = busy_timeout
@@ -208,6 +210,10 @@ class FolderDiary:
         self._identity: tuple[int, int, int] | None = None
         self._secret = b""
         self._schema = 0
+        self._version = -1
+        self._facts: dict[str, Any] | None = None
+        self._last_line = 0
+        self.waiting = {kept: Waiting(kept) for kept in (NOTES, MESSAGES)}
         self._leftover = False  # copies that an interrupted change of schema left
 
     # -- what it is ----------------------------------------------------------------------------------------------
@@ -223,7 +229,7 @@ class FolderDiary:
 
     def setting(self, name: str) -> str | int | bytes | None:
         with self.reading() as db:
-            return None if db is None else setting(db, name, None)
+            return None if db is None else self.facts(db).get(name)
 
     def set_setting(self, name: str, value: str | int | bytes | None) -> None:
         with self.writing() as db:
@@ -399,7 +405,7 @@ class FolderDiary:
 
     def counts(self) -> Counts:
         with self.reading() as db:
-            totals = {} if db is None else settings(db)
+            totals = {} if db is None else self.facts(db)
             return Counts(int(totals.get("notes", 0)), int(totals.get("words", 0)), int(totals.get("pending", 0)))
 
     def words_of(self, seqs: Iterable[int]) -> dict[int, list[str]]:
@@ -431,10 +437,12 @@ class FolderDiary:
         from . import word_index
 
         with self.reading() as db:
-            return {} if db is None else word_index.look_up(db, self._owner, words, most)
+            if db is None:
+                return {}
+            return word_index.look_up(db, words, most, self.synced(db, NOTES))
 
     def outline(self, seqs: Sequence[int] | None = None) -> list[Outlined]:
-        sql = "SELECT seq, octet_length(words), source FROM notes WHERE owner = ?"
+        sql = "SELECT seq, octet_length(words), source, '', 0 FROM notes WHERE owner = ?"
         with self.reading() as db:
             if db is None:
                 return []
@@ -442,7 +450,7 @@ class FolderDiary:
                 found = rows(db, f"{sql} ORDER BY seq", (self._owner,))
             else:
                 found = rows(db, f"{sql} AND seq IN {LISTED} ORDER BY seq", (self._owner, listed(seqs)))
-            return [Outlined(*each) for each in found]
+            return list(map(Outlined._make, found))
 
     def pending(self, limit: int, after: int = 0) -> list[Owed]:
         sql = (
@@ -450,22 +458,23 @@ class FolderDiary:
             " WHERE owner = ? AND pending AND seq > ? ORDER BY seq LIMIT ?"
         )
         with self.reading() as db:
-            if db is None or not setting(db, "pending", 0):
+            if db is None or not self.facts(db).get("pending", 0):
                 return []
             found = list(rows(db, sql, (self._owner, after, limit)))
         return [Owed(seq, text, heading(source, as_time(happened))) for seq, text, source, happened in found]
 
     def position(self) -> int:
         with self.reading() as db:
-            return 0 if db is None else last_line(db)
+            return 0 if db is None else self.last_line(db)
 
     def changed(self, since: int) -> list[int]:
         with self.reading() as db:
             return [] if db is None else changed(db, since, NOTES)
 
-    def vectors(self, seqs: Sequence[int] | None = None) -> list[tuple[int, str, bytes]]:
+    def vectors(self, seqs: Sequence[int] | None = None) -> Generator[tuple[int, str, bytes]]:
         with self.reading() as db:
-            return [] if db is None else vectors_of(db, NOTES, seqs)
+            if db is not None:
+                yield from vectors_of(db, NOTES, seqs)
 
     def residue(
         self, texts: Sequence[str], vectors: Sequence[bytes], words: Sequence[str] = ()
@@ -828,6 +837,31 @@ class FolderDiary:
                 self._connection.close()  # a read-only file is opened anew each time: it cannot follow a writer
                 self._connection = None
 
+    def facts(self, db: apsw.Connection) -> dict[str, Any]:
+        """What is true of the diary as a whole, by name: read again only when somebody has written."""
+        if self._facts is None:
+            self._facts, self._last_line = settings(db), last_line(db)
+        return self._facts
+
+    def last_line(self, db: apsw.Connection) -> int:
+        self.facts(db)
+        return self._last_line
+
+    def synced(self, db: apsw.Connection, kept: Kept) -> Waiting:
+        """The words of the notes that are not filed yet, as the database has them now."""
+        waiting = self.waiting[kept]
+        filed = int(self.facts(db).get(kept.filed, kept.first))
+        waiting.sync(db, self._owner, self._last_line, filed)
+        return waiting
+
+    def _notice_writes(self, db: apsw.Connection) -> None:
+        """Forgets the facts if another connection has written; this one's own writes forget them themselves."""
+        found = row(db, "PRAGMA data_version")
+        version = int(found[0]) if found else -1
+        if version != self._version:
+            self._version, self._facts = version, None
+            self._schema = self._known_schema(db)  # another version of diarist may have changed it
+
     @contextmanager
     def snapshot(self) -> Generator[None]:
         with self.reading() as db:
@@ -835,6 +869,7 @@ class FolderDiary:
                 yield
                 return
             run(db, "BEGIN")
+            self._notice_writes(db)  # which is also the read from which on the state stands still
             self._snapshot_of = threading.get_ident()
             try:
                 yield
@@ -862,7 +897,9 @@ class FolderDiary:
             try:
                 yield db
                 run(db, "COMMIT")
+                self._facts = None
             except BaseException:
+                self._facts = None
                 if not db.get_autocommit():
                     with suppress(apsw.Error):
                         run(db, "ROLLBACK")
@@ -891,6 +928,7 @@ class FolderDiary:
         """Brings the file to this version's schema. Hold the lock."""
         if self._schema < migrate.newest():
             migrate.migrate(db, self._path)
+            self._facts = None
             self._schema = migrate.schema_of(db)
         migrate.clear(self._path)
         self._leftover = False
@@ -898,7 +936,7 @@ class FolderDiary:
     def settled(self) -> bool:
         """Freed pages were overwritten as they were freed (secure_delete); what is left is the write-ahead log."""
         with self.reading() as db:
-            if db is None or not setting(db, "unsettled", 0):
+            if db is None or not self.facts(db).get("unsettled", 0):
                 return True
         with file.told(self._path), self._lock.held(self._timeout), self._guard:
             db = self._connect()
@@ -910,6 +948,7 @@ class FolderDiary:
         try:
             db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             run(db, "UPDATE diary SET value = 0 WHERE name = 'unsettled'")
+            self._facts = None
         except apsw.Error:
             return False
         finally:
@@ -945,13 +984,13 @@ class FolderDiary:
                 file.finish_erasing(self._folder)
             return None
         try:
-            stat = os.stat(self._path)
+            stat = os.stat(self._name)
             identity = (stat.st_dev, stat.st_ino, os.getpid())
         except FileNotFoundError:
             file.refuse_link(self._path)
             identity = None
         if identity == self._identity and self._connection is not None:
-            self._schema = self._known_schema(self._connection)  # another version may have changed it meanwhile
+            self._notice_writes(self._connection)
             return self._connection
         if self._connection is not None and not self._inherited():
             self._connection.close()
@@ -968,6 +1007,8 @@ class FolderDiary:
                 " was copied, remove the copy: diarist export and import --rename copy a diary to another owner"
             )
         self._secret = bytes(about["secret"])
+        self._version, self._facts = -1, None
+        self.waiting = {kept: Waiting(kept) for kept in (NOTES, MESSAGES)}
         self._leftover = migrate.left(self._path)
         self._connection, self._identity, self._schema = db, identity, self._known_schema(db)
         return db

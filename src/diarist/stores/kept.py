@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import apsw
 
@@ -89,16 +89,16 @@ def drop_vectors(db: apsw.Connection, seq: int) -> None:
     run(db, "DELETE FROM vectors WHERE place BETWEEN ? AND ?", (seq * _WINDOWS, seq * _WINDOWS + _WINDOWS - 1))
 
 
-def vectors_of(db: apsw.Connection, kept: Kept, seqs: Sequence[int] | None) -> list[tuple[int, str, bytes]]:
-    """(seq, embedder, numbers) of each window, by ascending place."""
+def vectors_of(db: apsw.Connection, kept: Kept, seqs: Sequence[int] | None) -> Iterator[tuple[int, str, bytes]]:
+    """(seq, embedder, numbers) of each window, by ascending place, one by one: together they may be a gigabyte."""
     if seqs is None:
         sql = "SELECT place / 4096, embedder, vector FROM vectors WHERE place BETWEEN ? AND ? ORDER BY place"
         values = (kept.first * _WINDOWS, (kept.first + FIRST_MESSAGE) * _WINDOWS - 1)
         found = rows(db, sql, values)
     else:
-        sql = (
-            "SELECT place / 4096, embedder, vector FROM json_each(?) JOIN vectors"
+        sql = (  # CROSS: in this order, since for the sake of the sorting SQLite would rather read the whole table
+            "SELECT place / 4096, embedder, vector FROM json_each(?) CROSS JOIN vectors"
             " ON place BETWEEN value * 4096 AND value * 4096 + 4095 ORDER BY place"
         )
         found = rows(db, sql, (listed(seqs),))
-    return [(seq, embedder, vector) for seq, embedder, vector in found]
+    return cast("Iterator[tuple[int, str, bytes]]", found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -13,9 +13,9 @@ from ..errors import NotFound, StoreCorrupt
 from ..heading import heading
 from ..note import Note, Origin
 from . import Counts, Entry, Filter, MessageDraft, Outlined, Owed, Posting, SessionRow
-from .kept import FIRST_MESSAGE, MESSAGES, changed, drop_vectors, last_line, log, owe_vectors, put_vectors, vectors_of
+from .kept import FIRST_MESSAGE, MESSAGES, changed, drop_vectors, log, owe_vectors, put_vectors, vectors_of
 from .rows import as_text, as_time
-from .sql import LISTED, Row, add_to_settings, listed, row, rows, run, set_settings, setting, settings
+from .sql import LISTED, Row, add_to_settings, listed, row, rows, run, set_settings
 
 if TYPE_CHECKING:
     import apsw
@@ -175,7 +175,7 @@ class FolderMessages:
 
     def counts(self) -> Counts:
         with self._diary.reading() as db:
-            totals = {} if db is None else settings(db)
+            totals = {} if db is None else self._diary.facts(db)
         return Counts(*(int(totals.get(name, 0)) for name in (MESSAGES.count, MESSAGES.words, MESSAGES.pending)))
 
     def words_of(self, seqs: Iterable[int]) -> dict[int, list[str]]:
@@ -228,7 +228,9 @@ class FolderMessages:
         from . import word_index
 
         with self._diary.reading() as db:
-            return {} if db is None else word_index.look_up(db, self.owner, words, most, MESSAGES)
+            if db is None:
+                return {}
+            return word_index.look_up(db, words, most, self._diary.synced(db, MESSAGES))
 
     def outline(self, seqs: Sequence[int] | None = None) -> list[Outlined]:
         sql = "SELECT seq, octet_length(words), speaker, session, number FROM messages WHERE owner = ? AND words > ''"
@@ -239,7 +241,7 @@ class FolderMessages:
                 found = rows(db, f"{sql} ORDER BY seq", (self.owner,))
             else:
                 found = rows(db, f"{sql} AND seq IN {LISTED} ORDER BY seq", (self.owner, listed(seqs)))
-            return [Outlined(*each) for each in found]
+            return list(map(Outlined._make, found))
 
     def pending(self, limit: int, after: int = 0) -> list[Owed]:
         sql = (
@@ -247,7 +249,7 @@ class FolderMessages:
             " WHERE owner = ? AND pending AND seq > ? ORDER BY seq LIMIT ?"
         )
         with self._diary.reading() as db:
-            if db is None or not setting(db, MESSAGES.pending, 0):
+            if db is None or not self._diary.facts(db).get(MESSAGES.pending, 0):
                 return []
             found = list(rows(db, sql, (self.owner, after, limit)))
         return [Owed(seq, text, heading(speaker, as_time(at))) for seq, text, speaker, at in found]
@@ -271,15 +273,16 @@ class FolderMessages:
 
     def position(self) -> int:
         with self._diary.reading() as db:
-            return 0 if db is None else last_line(db)
+            return 0 if db is None else self._diary.last_line(db)
 
     def changed(self, since: int) -> list[int]:
         with self._diary.reading() as db:
             return [] if db is None else changed(db, since, MESSAGES)
 
-    def vectors(self, seqs: Sequence[int] | None = None) -> list[tuple[int, str, bytes]]:
+    def vectors(self, seqs: Sequence[int] | None = None) -> Generator[tuple[int, str, bytes]]:
         with self._diary.reading() as db:
-            return [] if db is None else vectors_of(db, MESSAGES, seqs)
+            if db is not None:
+                yield from vectors_of(db, MESSAGES, seqs)
 
 
 def _time(text: str) -> datetime:

@@ -17,6 +17,7 @@ import numpy as np
 from . import Posting
 from .kept import FIRST_MESSAGE, NOTES, Kept
 from .sql import row, rows, run, run_many, set_settings, setting
+from .waiting import Waiting
 
 FILE_AT = 256
 _BITS = 12
@@ -71,40 +72,37 @@ def unfile(db: apsw.Connection, seq: int, words: str) -> None:
             run(db, "DELETE FROM words WHERE word = ? AND block = ?", (word, block))
 
 
-def look_up(db: apsw.Connection, owner: str, words: Sequence[str], most: int, kept: Kept = NOTES) -> dict[str, Posting]:
+def look_up(db: apsw.Connection, words: Sequence[str], most: int, waiting: Waiting) -> dict[str, Posting]:
     """Where each word stands; about the newest `most` places of it are read."""
-    waiting = _waiting(db, owner, set(words), kept)
+    sql = "SELECT block, count, notes FROM words WHERE word = ? AND block BETWEEN ? AND ? ORDER BY block DESC"
+    first, last = _blocks(waiting.kept)
     found: dict[str, Posting] = {}
-    within, blocks = "FROM words WHERE word = ? AND block BETWEEN ? AND ?", _blocks(kept)
     for word in words:
-        late = waiting.get(word, [])
-        count = row(db, f"SELECT coalesce(sum(count), 0) {within}", (word, *blocks))
-        parts, read = [np.array(late, np.int64).reshape(-1, 2)], len(late)
-        for block, notes in rows(db, f"SELECT block, notes {within} ORDER BY block DESC", (word, *blocks)):
-            if read >= most:
+        late = waiting.holders(word)
+        blocks: list[int] = []
+        counts: list[int] = []
+        packed: list[bytes] = []
+        held = len(late)
+        for block, count, notes in rows(db, sql, (word, first, last)):
+            if held >= most:
+                rest = "SELECT sum(count) FROM words WHERE word = ? AND block BETWEEN ? AND ?"
+                held += (row(db, rest, (word, first, block)) or (0,))[0]
                 break
-            held = np.frombuffer(notes, "<u2").astype(np.int64)
-            parts.append(np.stack([(held & _LOW) + (block << _BITS), held >> _BITS], axis=1))
-            read += len(held)
-        places = np.concatenate(parts)
-        if len(places):
-            found[word] = Posting(len(late) + (count[0] if count else 0), places[:, 0], places[:, 1])
+            blocks.append(block << _BITS)
+            counts.append(count)
+            packed.append(notes)
+            held += count
+        if held:
+            filed = np.frombuffer(b"".join(packed), "<u2")
+            seqs, times = (filed & _LOW) + np.repeat(np.array(blocks, np.int64), counts), filed >> _BITS
+            if late:
+                seqs, times = np.append(seqs, [*late]), np.append(times, [*late.values()])
+            found[word] = Posting(held, seqs, times.astype(np.int64))
     return found
 
 
 def _blocks(kept: Kept) -> tuple[int, int]:
     return kept.first >> _BITS, (kept.first + FIRST_MESSAGE - 1) >> _BITS
-
-
-def _waiting(db: apsw.Connection, owner: str, wanted: set[str], kept: Kept) -> dict[str, list[tuple[int, int]]]:
-    """(seq, times) of each wanted word in the notes that are not filed yet."""
-    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    sql = f"SELECT seq, words FROM {kept.table} WHERE owner = ? AND seq > ?"  # noqa: S608
-    for seq, words in rows(db, sql, (owner, filed_through(db, kept))):
-        held = words.split(" ")
-        for word in wanted.intersection(held):
-            found[word].append((seq, held.count(word)))
-    return found
 
 
 def _bytes(packed: Sequence[int]) -> bytes:
