@@ -124,7 +124,7 @@ class Diary:
             self._keep_zone()
             if draft.vectors is not None:
                 self._catch_up(_CATCH_UP)
-            self._retire()
+            self._retire(self.retention_days)
         return note
 
     def remember_many(
@@ -201,11 +201,10 @@ class Diary:
         notices = [f"the question was cut to its last {checks.LONGEST_QUESTION:,} characters"] if cut else []
         with self._store.snapshot():
             zone, secret, owed = self._shown_zone(), self._store.secret, self.pending
-        shelves: list[Shelf] = []
-        for store in (self._store, *self._shared):
+            retention, shelves = self.retention_days, self._shelves(self._store, where)
+        for store in self._shared:
             with store.snapshot():
-                both = (*((store,) if where != "sessions" else ()), *((store.messages,) if where != "notes" else ()))
-                shelves += [shelf for shelf in both if shelf.counts().notes]
+                shelves += self._shelves(store, where)
         hits: list[Hit] = []
         if shelves:
             vector, why_not = self._embed_question(asked)
@@ -229,9 +228,15 @@ class Diary:
             if len(shelves) > 1:  # each score is of the note and the question alone, so they compare
                 hits = sorted(hits, key=lambda hit: (round(hit.score, 9), hit.note.dated), reverse=True)[:limit]
         with suppress(StoreError):
-            self._retire()
+            self._retire(retention)
         kept = tuple(_recall.marked(hit) for hit in hits if floor is None or hit.score >= floor)
         return Recall(question, kept, calibration.verdict(kept), tuple(notices), zone, secret)
+
+    @staticmethod
+    def _shelves(store: DiaryStore, where: Where) -> list[Shelf]:
+        """What of a diary is searched, where there is anything."""
+        both = (*((store,) if where != "sessions" else ()), *((store.messages,) if where != "notes" else ()))
+        return [shelf for shelf in both if shelf.counts().notes]
 
     # -- see, correct, erase -------------------------------------------------------------------------------------
 
@@ -701,15 +706,16 @@ class Diary:
             )
             yield f"{notes} found by words only"
 
-    def _retire(self) -> None:
-        """Erases what the retention time has passed for, and sessions that have expired, at most once an hour."""
+    def _retire(self, retention: int | None) -> None:
+        """Erases what the retention time, in days, has passed for, and sessions that have expired, at most once an
+        hour."""
         now = self._memory.now()
         if self._memory.due(f"sessions of {self.owner}", now):
             for each in self._store.messages.sessions():
                 if each.expires_at is not None and each.expires_at <= now:
                     with suppress(StoreError, NotFound):
                         self.forget_session(each.id)
-        if self.retention_days is not None and self._memory.due(f"retention of {self.owner}", now):
+        if retention is not None and self._memory.due(f"retention of {self.owner}", now):
             with suppress(StoreError):
                 self.expire()
 

@@ -7,7 +7,7 @@ It reads like a recipe; `recall` is the whole of it. Where a note is kept is the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING
@@ -87,16 +87,18 @@ def recall(
     timely = _timely(store, asked, filter, allowed)
     evidence = _evidence(store, outline, words, cosines, asked, allowed, timely)
     told = calibration.columns(evidence, store.kind)
-    held = _holding(store, evidence, calibration.odds(told), filter, max(limit, POOL))
-    hits: list[tuple[Entry, Hit]] = []
-    for (entry, at), named in zip(held, words.named([entry.seq for entry, _ in held]), strict=True):
-        why = calibration.parts(evidence, told, at, named, asked.scale.background)
-        hits.append((entry, Hit(entry.note, calibration.score(why), why)))
-    # Newest first among equals; a stable order whatever way a note was found.
-    hits.sort(key=lambda each: (round(each[1].score, 9), each[0].order), reverse=True)
+    odds = calibration.odds(told)
+    held = _holding(store, evidence, odds, filter, max(limit, POOL))
+    places = {entry.seq: at for entry, at in held}
     # A question about other days does not want today's; and what was said in a conversation stays said.
     facts = store.kind == "note" and asked.days is None
-    return _newest_first(hits, nearest if facts else None, asked.scale.same)[:limit]
+    ranked = [_Ranked(entry, float(odds[at])) for entry, at in held]
+    best = _newest_first(ranked, nearest if facts else None, asked.scale.same)[:limit]
+    named = words.named([each.entry.seq for each in best])
+    return [
+        each.hit(calibration.parts(evidence, told, places[each.entry.seq], holds, asked.scale.background))
+        for each, holds in zip(best, named, strict=True)
+    ]
 
 
 def _evidence(
@@ -223,30 +225,48 @@ def marked(hit: Hit) -> Hit:
     return replace(hit, note=replace(hit.note, flagged=True, flagged_for=why))
 
 
-def _newest_first(held: list[tuple[Entry, Hit]], nearest: Nearest | None, same: float) -> list[Hit]:
-    """Where two hits say nearly the same and answer about equally well, the newer goes first, as sure as the older,
-    and the older is marked: it may be out of date."""
-    first = held[:POOL]  # however many are asked for, so that a hit and its place do not depend on the limit
-    least = min(same, CHANGED_FROM)
-    like = {} if nearest is None else nearest.likeness([entry.seq for entry, _ in first], least)
-    odds = {entry.seq: sum(part.value for part in hit.why) for entry, hit in held}
-    order = {entry.note.id: entry.order for entry, _ in held}
-    lifted = dict(odds)
-    by_seq = {entry.seq: entry for entry, _ in first}
-    older_than: dict[int, str] = {}
-    for entry, _ in sorted(first, key=lambda each: each[0].order):  # oldest first, so that a lift is handed on
+@dataclass(slots=True)
+class _Ranked:
+    """A note on its way to be a hit."""
+
+    entry: Entry
+    odds: float
+    lift: float = 0.0
+    """What it takes over from an older note that says nearly the same."""
+    older_than: str | None = None
+
+    @property
+    def place(self) -> tuple[float, tuple[datetime, int]]:
+        """Newest first among equals; a stable order whatever way a note was found."""
+        return round(self.odds + self.lift, 9), self.entry.order
+
+    def hit(self, why: tuple[Part, ...]) -> Hit:
+        if self.lift > 0:
+            why = (*why, Part("newer", self.lift, "newer than a note that says nearly the same"))
+        return Hit(self.entry.note, calibration.score(why), why, older_than=self.older_than)
+
+
+def _newest_first(ranked: Iterable[_Ranked], nearest: Nearest | None, same: float) -> list[_Ranked]:
+    """Best first. Where two notes say nearly the same and answer about equally well, the newer goes first, as sure as
+    the older, and the older is marked: it may be out of date."""
+    ranked = sorted(ranked, key=lambda each: each.place, reverse=True)
+    if nearest is None:
+        return ranked
+    first = ranked[:POOL]  # however many are asked for, so that a hit and its place do not depend on the limit
+    like = nearest.likeness([each.entry.seq for each in first], min(same, CHANGED_FROM))
+    by_seq = {each.entry.seq: each for each in first}
+    for each in sorted(first, key=lambda each: each.entry.order):  # oldest first, so that a lift is handed on
         newer = [
             other
-            for other, likeness in ((by_seq[seq], value) for seq, value in like.get(entry.seq, ()))
-            if other.order > entry.order
-            and _goes_first(other.note, likeness, abs(odds[entry.seq] - odds[other.seq]), same)
+            for other, likeness in ((by_seq[seq], value) for seq, value in like.get(each.entry.seq, ()))
+            if other.entry.order > each.entry.order
+            and _goes_first(other.entry.note, likeness, abs(each.odds - other.odds), same)
         ]
         if newer:
-            newest = max(newer, key=lambda other: other.order)
-            older_than[entry.seq] = newest.note.id
-            lifted[newest.seq] = max(lifted[newest.seq], lifted[entry.seq])
-    hits = [_placed(hit, lifted[entry.seq] - odds[entry.seq], older_than.get(entry.seq)) for entry, hit in held]
-    return sorted(hits, key=lambda hit: (round(hit.score, 9), order[hit.note.id]), reverse=True)
+            newest = max(newer, key=lambda other: other.entry.order)
+            each.older_than = newest.entry.note.id
+            newest.lift = max(newest.lift, each.odds + each.lift - newest.odds)
+    return sorted(ranked, key=lambda each: each.place, reverse=True)
 
 
 def _goes_first(newer: Note, likeness: float, gap: float, same: float) -> bool:
@@ -255,13 +275,6 @@ def _goes_first(newer: Note, likeness: float, gap: float, same: float) -> bool:
         return True
     alike = likeness >= CHANGED_FROM and gap <= CHANGED_WITHIN * likeness
     return alike and when.says_it_changed(newer.text)
-
-
-def _placed(hit: Hit, lift: float, older_than: str | None) -> Hit:
-    if lift > 0:
-        why = (*hit.why, Part("newer", lift, "newer than a note that says nearly the same"))
-        hit = replace(hit, why=why, score=calibration.score(why))
-    return replace(hit, older_than=older_than) if older_than else hit
 
 
 class _Words:
@@ -340,7 +353,7 @@ class _Words:
             held = self._store.words_of(seqs)
             return [[term for term in self._weights if term in held.get(seq, ())] for seq in seqs]
         found: dict[int, list[str]] = {seq: [] for seq in seqs}
-        some = np.isin(self._seqs, np.array(seqs, np.int64))
+        some = _among(np.sort(np.array(seqs, np.int64)), self._seqs)
         terms: list[int] = self._terms[some].tolist()
         for seq, term in sorted(zip(self._seqs[some].tolist(), terms, strict=True)):
             found[seq].append(self._held[term])

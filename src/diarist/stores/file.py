@@ -26,7 +26,7 @@ LOCK = "diary.lock"
 _ERASING = "erasing"
 _ERASED = ".erased-"
 _SCANNED_AT_MOST = 64 * 2**20  # bytes: a larger file is not read through at each erasure
-_CHECKPOINT_AT = 4 * 2**20  # bytes of WAL
+_CHECKPOINT_AT, _PAGE = 4 * 2**20, 4096  # bytes of WAL, and of a page in it
 APPLICATION_ID = 0x44696172  # "Diar", in the SQLite header: tells our files from other programs'
 
 _EVERY_CONNECTION = (
@@ -164,11 +164,14 @@ def _check_header(path: Path) -> None:
 
 
 def checkpoint(db: apsw.Connection, path: Path) -> None:
-    """Moves a WAL that has grown into the file. Hold the lock. What a reader holds back is moved next time."""
+    """Moves a WAL that has grown into the file. Hold the lock. What a reader holds back is moved next time. The WAL
+    stays as long as it was and is written from its beginning again: its length does not say how much is to be moved."""
     with suppress(FileNotFoundError):
         if Path(f"{path}-wal").stat().st_size > _CHECKPOINT_AT:
-            with suppress(apsw.BusyError):
-                db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            pages, moved = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+            if (pages - moved) * _PAGE > _CHECKPOINT_AT:
+                with suppress(apsw.BusyError):
+                    db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
 
 @contextmanager

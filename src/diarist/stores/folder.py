@@ -826,16 +826,22 @@ class FolderDiary:
             return
         with self._guard, file.told(self._path):
             db = self._connect()
-            old = db is not None and (self._schema < migrate.newest() or self._leftover)
-        if old:
-            with file.told(self._path, writing=True), self._lock.held(self._timeout), self._guard:
-                if (db := self._connect()) is not None:
-                    self._update(db)
+            if db is None or not (self._schema < migrate.newest() or self._leftover):
+                yield db
+                self._let_go_if_read_only()
+                return
+        with file.told(self._path, writing=True), self._lock.held(self._timeout), self._guard:
+            if (db := self._connect()) is not None:
+                self._update(db)
         with self._guard, file.told(self._path):
             yield self._connect()
-            if self._connection is not None and self._connection.readonly("main"):
-                self._connection.close()  # a read-only file is opened anew each time: it cannot follow a writer
-                self._connection = None
+            self._let_go_if_read_only()
+
+    def _let_go_if_read_only(self) -> None:
+        """A read-only file is opened anew each time: it cannot follow a writer."""
+        if self._connection is not None and self._connection.readonly("main"):
+            self._connection.close()
+            self._connection = None
 
     def facts(self, db: apsw.Connection) -> dict[str, Any]:
         """What is true of the diary as a whole, by name: read again only when somebody has written."""
