@@ -329,7 +329,7 @@ def test_time_is_linear(unit: str):
         if large > 0.1:  # below, the clock says little
             large = min(large, *(seconds(work, (unit * 64_000)[:64_000]) for _ in range(3)))
             small = min(seconds(work, (unit * 4_000)[:4_000]) for _ in range(5))
-            assert large <= max(20 * small, 0.1), (small, large)
+            assert large <= max(20 * small, 0.3), (small, large)
         assert large <= 0.25
 
 
@@ -557,3 +557,9 @@ def test_words_that_only_look_alike_stay_apart():
         if {terms(word)[0] for word in one} & {terms(word)[0] for word in other}
     ]
     assert collisions == ["hi"]  # लड़का boy, लड़की girl
+
+
+def test_words_of_gives_a_term_s_word_for_people():
+    assert analysis.words_of("Has she moved house? ¿Compra café? 花生过敏") == {
+        "has": "has", "she": "she", "move": "moved", "hous": "house", "compr": "compra", "cafe": "cafe",
+    }  # fmt: skip

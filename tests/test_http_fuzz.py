@@ -60,7 +60,7 @@ def attack(target, mode, examples, derandomize=True):
 def test_t_srv_9_what_the_document_allows_and_what_it_does_not_is_never_a_fault(target, mode):
     """T-SRV-9: no 500, and every answer has the form that the document gives it."""
     seen = attack(target, mode, 40)
-    assert len({label for label, _ in seen}) > 10
+    assert len({label for label, _ in seen}) > 6
     statuses = {status for _, status in seen}
     assert statuses & ({200, 201} if mode is GenerationMode.POSITIVE else {400, 405, 415})
 

@@ -148,6 +148,9 @@ def plain(text: str) -> str:
     return folded if folded.isascii() else folded.translate(_PLAIN)
 
 
+_AROUND = "\"'.,:;!?()¿¡«»“”"
+
+
 def terms(text: str) -> list[str]:
     """Index terms in text order, repetitions kept: made alike for notes and questions, so that they meet.
 
@@ -161,11 +164,22 @@ def terms(text: str) -> list[str]:
             plain = _STRAY_JOINER.sub("", plain)
     found: list[str] = []
     for chunk in plain.split():
-        chunk = chunk.strip("\"'.,:;!?()")  # so that more of them are in the cache
+        chunk = chunk.strip(_AROUND)  # so that more of them are in the cache
         found += _chunk(chunk) if len(chunk) <= 32 else _analyse(chunk)
     # A telephone number is written in groups, and seldom in the same ones twice: its digits in one are a term too.
     found += (re.sub("[^0-9]", "", number) for number in _PHONE.findall(plain) if not number.isdecimal())
     return found or [char for char in folded if not char.isspace()]
+
+
+def words_of(text: str) -> dict[str, str]:
+    """Each term with the word of the text that it is of, for people: "hous" is no word. Where a word has several terms,
+    as in a script without spaces, each stands for itself."""
+    found: dict[str, str] = {}
+    for chunk in plain(text).split():
+        chunk = chunk.strip(_AROUND)
+        if len(chunk) <= 32 and len(made := _chunk(chunk)) == 1:
+            found.setdefault(made[0], chunk)
+    return found
 
 
 @lru_cache(maxsize=1 << 16)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING
 
@@ -54,6 +54,8 @@ class Question:
     """Its words and what each weighs before rarity."""
     vector: NDArray[np.float32] | None
     scale: Scale
+    said: Mapping[str, str] = field(default_factory=dict[str, str])
+    """A term's word as it was said, see `analysis.words_of`."""
     last_time: bool = False
     """It asks for the last time or the usual."""
     days: Days | None = None
@@ -70,7 +72,9 @@ def question(text: str, vector: NDArray[np.float32] | None, scale: Scale, now: d
         # The words before a long text's end weigh no more together than those that are asked.
         share = 1.0 if len(text) <= MOST else min(1.0, sum(terms.values()) / (sum(around.values()) or 1.0))
         terms = {**terms, **{term: share * weight for term, weight in around.items()}}
-    return Question(terms, vector, scale, last_time, when.days_named(asked, now, zone))
+    return Question(
+        terms, vector, scale, analysis.words_of(context or asked), last_time, when.days_named(asked, now, zone)
+    )
 
 
 def _weighed(text: str) -> dict[str, float]:
@@ -94,7 +98,7 @@ def recall(
     facts = store.kind == "note" and asked.days is None
     ranked = [_Ranked(entry, float(odds[at])) for entry, at in held]
     best = _newest_first(ranked, nearest if facts else None, asked.scale.same)[:limit]
-    named = words.named([each.entry.seq for each in best])
+    named = [[asked.said.get(term, term) for term in held] for held in words.named([each.entry.seq for each in best])]
     return [
         each.hit(calibration.parts(evidence, told, places[each.entry.seq], holds, asked.scale.background))
         for each, holds in zip(best, named, strict=True)
