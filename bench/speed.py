@@ -160,25 +160,30 @@ def built(place: Path, notes: Notes, size: int) -> dict[str, Any]:
     return told
 
 
-def agreement(notes: Notes, size: int, vectors: np.ndarray, memory: Memory) -> float:
-    """Share of the exact ten nearest that the scan finds too."""
+def exact(notes: Notes, size: int, vectors: np.ndarray, kept_as: Any = np.float16) -> np.ndarray:
+    """The numbers of the exact ten nearest to each, shape (n, 10), of notes whose vectors are kept as that type: what
+    is compared is the search, not the rounding."""
     best = np.full((len(vectors), 10), -2.0)
     who = np.zeros((len(vectors), 10), np.int64)
     start = 0
     for _, held in notes.blocks(size):
-        # As kept, in half precision: what is compared is the search, not the rounding.
-        cosines = vectors @ unit(held.astype(np.float16).astype(np.float32)).T
+        cosines = vectors @ unit(held.astype(kept_as).astype(np.float32)).T
         both = np.concatenate([best, cosines], axis=1)
         names = np.concatenate([who, np.broadcast_to(np.arange(start, start + len(held)), cosines.shape)], axis=1)
         top = np.argpartition(-both, 9, axis=1)[:, :10]
         best, who = np.take_along_axis(both, top, 1), np.take_along_axis(names, top, 1)
         start += len(held)
+    return who
+
+
+def agreement(notes: Notes, size: int, vectors: np.ndarray, memory: Memory) -> float:
+    """Share of the exact ten nearest that the scan finds too."""
     store = memory.diary(OWNER)._store
     nearest = memory.nearest(store)
     seqs = np.sort(store.select(_everything(memory)))
     place = {seq: number for number, seq in enumerate(seqs[:size].tolist())}
     same = 0
-    for vector, expected in zip(vectors, who, strict=True):
+    for vector, expected in zip(vectors, exact(notes, size, vectors), strict=True):
         found = nearest.cosines(vector).best(10)
         same += len({place.get(seq, -1) for seq in found} & set(expected.tolist()))
     return same / (10 * len(vectors))
