@@ -274,6 +274,68 @@ print(os.listdir("."))
             thread.join()
         assert np.allclose(np.stack([got[i] for i in range(4)]), alone, atol=1e-4)
 
+    @e5_runs
+    def test_a_bulk_of_texts_is_made_by_a_thread_for_each_core_and_comes_out_the_same(self, monkeypatch):
+        texts = [f"Shelf {i} holds {'tea and ' * (i % 7)}maps." for i in range(module._MANY)]
+        with module._e5 as (model, constants):
+            pass
+        at_work, together = set(), threading.Barrier(2)
+
+        class Watched:
+            def encode(self, text, is_query):
+                if threading.get_ident() not in at_work:
+                    at_work.add(threading.get_ident())
+                    if len(texts) >= module._MANY:
+                        together.wait(30)  # for the other one
+                return model.encode(text, is_query=is_query)
+
+        monkeypatch.setattr(module, "_cores", lambda: 2)
+        monkeypatch.setattr(module, "_e5", module._Engine(lambda: (Watched(), constants), at_once=2))
+        bulk = E5().embed_notes(texts)
+        assert len(at_work) == 2
+        assert threading.get_ident() not in at_work
+        at_work.clear()
+        texts.pop()
+        assert np.allclose(E5().embed_notes(texts), bulk[:-1], atol=1e-6)
+        assert at_work == {threading.get_ident()}
+
+    @e5_runs
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+    def test_a_child_that_is_forked_in_the_middle_of_a_bulk_makes_one_too(self):
+        code = """
+import os, threading, warnings
+warnings.simplefilter("ignore", DeprecationWarning)
+from diarist.embedders import bundled
+bundled._cores = lambda: 3
+bundled._e5 = bundled._Engine(bundled._load_e5, at_once=3)
+texts = ["coffee"] * 40
+before = bundled.E5().embed_notes(texts)
+threading.Thread(target=lambda: bundled.E5().embed_notes(["long " * 60] * 200), daemon=True).start()
+for _ in range(3):
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if (bundled.E5().embed_notes(texts) == before).all() else 3)
+    assert os.waitpid(child, 0)[1] == 0
+os._exit(0)
+"""
+        run(code)
+
+    def test_an_engine_is_used_by_so_many_at_a_time_and_a_fork_waits_for_all(self):
+        engine = module._Engine(object, at_once=2)
+        with engine:
+            other = threading.Thread(target=lambda: engine.__enter__())
+            other.start()
+            other.join(30)
+            assert not engine._places.acquire(blocking=False)
+            engine.__exit__()
+        forking = threading.Thread(target=lambda: (engine._keep(), engine._let_go()))
+        with engine:
+            forking.start()
+            assert forking.is_alive()
+        forking.join(30)
+        assert not forking.is_alive()
+        assert [engine._places.acquire(blocking=False) for _ in range(3)] == [True, True, False]
+
     def test_memory_stays_flat_in_a_large_batch(self):
         resource = pytest.importorskip("resource")
         embedder = open_embedder("bundled")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import io
 import json
@@ -345,6 +346,58 @@ def test_import_is_streamed_in_batches(diarist, monkeypatch):
     monkeypatch.setattr(importing, "BATCH", 2)
     data = "".join(json.dumps({"text": f"Note {i}."}) + "\n" for i in range(5))
     assert diarist("import", OWNER, "-", stdin=data).err.startswith("Saved 5 notes")
+
+
+def test_import_saves_all_texts_before_the_first_vector(diarist, place, embedder, monkeypatch):
+    monkeypatch.setattr(importing, "BATCH", 2)
+    data = "".join(json.dumps({"text": f"Note {i}."}) + "\n" for i in range(6))
+    made, there = embedder[0].embed_notes, []
+
+    def watched(texts):
+        with Memory(place, embedder=HashEmbedder()) as memory:
+            there.append(memory.diary(OWNER).count())
+        return made(texts)
+
+    monkeypatch.setattr(embedder[0], "embed_notes", watched)
+    assert diarist("import", OWNER, "-", stdin=data).code == 0
+    assert there == [6]
+
+
+def test_import_interrupted_at_the_vectors_has_saved_all_and_goes_on_from_there(diarist, place, embedder, monkeypatch):
+    monkeypatch.setattr("diarist.diary._BATCH", 2)
+    data = "".join(json.dumps({"text": f"Note {i}."}) + "\n" for i in range(7))
+    made, left = embedder[0].embed_notes, [2]
+
+    def interrupted(texts):
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return made(texts)
+
+    monkeypatch.setattr(embedder[0], "embed_notes", interrupted)
+    ended = diarist("import", OWNER, "-", stdin=data)
+    assert ended == (130, "", "Stopped. 7 notes saved; diarist reembed makes the vectors that are missing.\n")
+    with Memory(place, embedder=HashEmbedder()) as memory:
+        diary = memory.diary(OWNER)
+        assert (diary.count(), diary.pending) == (7, 3)
+        assert diary.catch_up() == (3, 0)
+
+
+def test_import_has_one_bar_that_only_grows(diarist, monkeypatch, tmp_path):
+    file = tmp_path / "notes.jsonl"
+    file.write_text("".join(json.dumps({"text": f"Note number {i}."}) + "\n" for i in range(700)))
+    shares, told = [], []
+
+    @contextlib.contextmanager
+    def bar():
+        yield lambda done, total, text: (shares.append(done / total), told.append(text))
+
+    monkeypatch.setattr("diarist.cli.moving.progress_bar", bar)
+    assert diarist("import", OWNER, file).code == 0
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+    assert told[0] == "256 notes saved"
+    assert told[-1] == "700 notes saved, 700 of 700 vectors"
 
 
 def test_import_from_nowhere(diarist, tmp_path):

@@ -461,13 +461,19 @@ class Diary:
             raise EmbedderError(f"{owed - done} of {owed} texts are still without vectors: {why}. Call reembed again")
         return done
 
-    def catch_up(self, seconds: float | None = None) -> tuple[int, int]:
+    def catch_up(
+        self, seconds: float | None = None, *, progress: Callable[[int, int], object] | None = None
+    ) -> tuple[int, int]:
         """Makes vectors that are still owed, of notes and messages, for about so long; returns how many were made and
-        how many are still owed. `remember` and `recall` do it for 0.2 s each; this is for a worker beside them."""
-        made = 0
+        how many are still owed. `remember` and `recall` do it for 0.2 s each; this is for a worker beside them, and for
+        the end of a long import. `progress(done, total)` counts texts."""
+        made, owed = 0, self.pending
         for shelf in (self._store, self._store.messages):
             if shelf.counts().pending:
-                made += self._catch_up(seconds, shelf=shelf)
+                before = made
+                made += self._catch_up(
+                    seconds, lambda done, before=before: progress(before + done, owed) if progress else None, shelf
+                )
         return made, self.pending
 
     @property

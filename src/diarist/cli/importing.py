@@ -1,6 +1,7 @@
 """A file to notes. What it is, its content tells: an export, a JSON array, or JSON lines.
 
 An export is loaded whole or not at all. Of the others, what is good goes in, batch by batch; what is not is named.
+Their vectors are made afterwards: all notes are then found by their words already, and an interruption costs little.
 """
 
 from __future__ import annotations
@@ -110,35 +111,28 @@ def _export(header: dict[str, Any], read: int, rest: Iterable[bytes]) -> dict[st
 
 
 def keep_all(diary: Diary, content: Content, zone: tzinfo, refuse: Refuse, report: Report) -> Iterator[list[Note]]:
-    """Saves the notes of all lines; yields those that were saved, batch by batch."""
+    """Saves the notes of all lines; yields those that were saved, batch by batch. Vectors are left for later."""
     lines = _lines(content, zone, refuse)
-    done = saved = 0
+    saved = 0
     while batch := list(islice(lines, BATCH)):
-
-        def on_progress(
-            part: int, whole: int, start: int = done, end: int = batch[-1].ends, saved: int = saved
-        ) -> None:
-            report(start + (end - start) * part // whole, saved + part)
-
-        notes = _keep(diary, batch, refuse, on_progress)
+        notes = _keep(diary, batch, refuse)
         saved += len(notes)
-        done = batch[-1].ends
-        report(done, saved)
+        report(batch[-1].ends, saved)
         yield notes
 
 
-def _keep(diary: Diary, batch: list[Line], refuse: Refuse, progress: Callable[[int, int], None]) -> list[Note]:
+def _keep(diary: Diary, batch: list[Line], refuse: Refuse) -> list[Note]:
     """Saves the batch; where the diary refuses it, halves it until the lines at fault are alone."""
     try:
         if len(batch) == 1:
             return [diary.remember(**batch[0].note)]
-        return diary.remember_many([line.note for line in batch], progress=progress)
+        return diary.remember_many([line.note for line in batch], defer=True)
     except (ValueError, TypeError, NotFound) as error:
         if len(batch) == 1:
             refuse(batch[0].number, reason(error))
             return []
     half = len(batch) // 2
-    return _keep(diary, batch[:half], refuse, progress) + _keep(diary, batch[half:], refuse, progress)
+    return _keep(diary, batch[:half], refuse) + _keep(diary, batch[half:], refuse)
 
 
 def _lines(content: Content, zone: tzinfo, refuse: Refuse) -> Iterator[Line]:

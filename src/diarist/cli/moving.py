@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from .importing import Content
     from .show import Progress
 
+_VECTORS = 20  # on the bar, one part is for saving the texts and the others are for their vectors, about as it takes
+
 
 @app.command("import")
 def import_(
@@ -63,24 +65,31 @@ def import_(
     lost = f" {count(len(refused), content.part)} refused." if content.export is None else ""
     say(f"Saved {count(saved, 'note')} about {owner}, {new:,} of them new.{lost}")
     if pending:
-        say(f"The embedder did not answer: {count(pending, 'note')} found by their words only, until it does.")
+        say(f"The embedder did not answer: {count(pending, 'text')} found by their words only, until it does.")
     if refused:
         raise typer.Exit(NOTHING_OR_REFUSED)
 
 
 def _save(diary: Diary, content: Content, zone: Any, refuse_line: Any, report: Progress) -> tuple[int, int]:
-    """The notes of all lines; (how many, how many of them wait for vectors)."""
-    saved = pending = 0
+    """The notes of all lines, and then their vectors, on one bar; (how many notes, how many texts wait for vectors)."""
+    saved, whole = 0, content.size and content.size * _VECTORS
     try:
         for batch in keep_all(
-            diary, content, zone, refuse_line, lambda done, notes: report(done, content.size, f"{notes:,} notes saved")
+            diary, content, zone, refuse_line, lambda done, notes: report(done, whole, f"{notes:,} notes saved")
         ):
             saved += len(batch)
-            pending += sum(note.pending for note in batch)
     except (DiaristError, OSError):
         say(f"Stopped after {count(saved, 'note')}, which are saved. Run it again to go on from there.")
         raise
-    return saved, pending
+
+    def made(done: int, owed: int) -> None:
+        report(owed + done * (_VECTORS - 1), owed * _VECTORS, f"{saved:,} notes saved, {done:,} of {owed:,} vectors")
+
+    try:
+        return saved, diary.catch_up(progress=made)[1]
+    except (DiaristError, KeyboardInterrupt):
+        say(f"Stopped. {count(saved, 'note')} saved; diarist reembed makes the vectors that are missing.")
+        raise
 
 
 class _Taken(NamedTuple):

@@ -16,6 +16,7 @@ import importlib.util
 import os
 import platform
 import threading
+import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +40,8 @@ PAIR_ID = f"{E5_ID}+{USE_ID}"
 _USE_WEIGHT = 0.3
 _USE_WEIGHT_FOR_NOTES = 0.6
 _E5_DIM, _USE_DIM = 384, 512
+# So many texts at once are a bulk, and take all cores. Fewer, as a server makes them beside its requests, take one.
+_MANY = 32
 
 
 def bundled() -> Embedder:
@@ -130,51 +133,71 @@ def _e5_vectors(texts: list[str], *, is_query: bool) -> NDArray[np.float32]:
         return np.zeros((0, _E5_DIM), np.float32)
     with _e5 as (_, constants):
         mean, axes = constants["mean_query" if is_query else "mean_doc"], constants["lang_axes"]
-    out = np.empty((len(texts), _E5_DIM), np.float32)
-    for i, text in enumerate(texts):
+
+    def vector(text: str) -> NDArray[np.float32]:
         # One at a time: the engine's batches are no faster on one thread and take memory with their size,
         # and between two texts another thread gets its turn.
         with _e5 as (model, _):
-            out[i] = model.encode(text, is_query=is_query)
-    centred = checked(out, len(texts), _E5_DIM, E5_ID) - mean
+            return model.encode(text, is_query=is_query)
+
+    if len(texts) < _MANY:
+        out = list(map(vector, texts))
+    else:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(_cores()) as pool:
+            out = list(pool.map(vector, texts))
+    centred = checked(np.stack(out), len(texts), _E5_DIM, E5_ID) - mean
     centred -= (centred @ axes.T) @ axes
     return checked(centred, len(texts), _E5_DIM, E5_ID)
 
 
-class _Engine(Generic[T]):
-    """A model that is loaded once, by whoever asks first, and used by one thread at a time: `with engine as model`."""
+def _cores() -> int:
+    """How many this process may use."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
 
-    def __init__(self, load: Callable[[], T]) -> None:
+
+class _Engine(Generic[T]):
+    """A model that is loaded once, by whoever asks first, and used by so many threads at a time:
+    `with engine as model`, and not again within that."""
+
+    def __init__(self, load: Callable[[], T], at_once: int = 1) -> None:
         self._load = load
         self._model: T | None = None
-        self._lock = threading.RLock()
-        self._kept = False
+        self._at_once = at_once
+        self._kept = threading.local()  # how many places the thread that forks has taken
+        self._renew()
         if hasattr(os, "register_at_fork"):
             # No fork in the middle of a vector: numpy's BLAS and OpenMP do not survive it in the child.
             os.register_at_fork(before=self._keep, after_in_parent=self._let_go, after_in_child=self._renew)
 
     def _keep(self) -> None:
-        self._kept = self._lock.acquire(timeout=10)  # not for ever: whoever holds it may wait for the one that forks
+        until = time.monotonic() + 10  # not for ever: whoever uses it may wait for the one that forks
+        self._kept.places = 0
+        while self._kept.places < self._at_once and self._places.acquire(timeout=max(0, until - time.monotonic())):
+            self._kept.places += 1
 
     def _let_go(self) -> None:
-        if self._kept:
-            self._lock.release()
+        for _ in range(self._kept.places):
+            self._places.release()
 
     def _renew(self) -> None:
-        self._lock = threading.RLock()
+        self._places, self._loading = threading.Semaphore(self._at_once), threading.Lock()
 
     def __enter__(self) -> T:
-        self._lock.acquire()
+        self._places.acquire()
         try:
-            if self._model is None:
-                self._model = self._load()
-            return self._model
+            with self._loading:
+                if self._model is None:
+                    self._model = self._load()
+                return self._model
         except BaseException:
-            self._lock.release()
+            self._places.release()
             raise
 
     def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        self._places.release()
 
 
 def _load_use() -> Any:
@@ -245,5 +268,5 @@ def _has_avx2(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
     return any("avx2" in line.split() for line in text.splitlines() if line.startswith("flags"))
 
 
-_use = _Engine(_load_use)
-_e5 = _Engine(_load_e5)
+_use = _Engine(_load_use)  # by one: it sets how many threads BLAS may use, and that holds for the whole process
+_e5 = _Engine(_load_e5, at_once=_cores())  # its weights are only read, and each text has memory of its own
