@@ -1,4 +1,5 @@
-"""Draws what `bench/peers.py` measured: how a recall and a durable note grow with the number of notes.
+"""Draws what `bench/peers.py` measured, how a recall and a durable note grow with the number of notes, and prints all of
+it as the tables of `docs/speed.md`.
 
     python bench/plot.py RUNS.jsonl [--to docs/pictures/speed.svg]
 
@@ -143,6 +144,48 @@ def picture(runs: list[dict[str, Any]]) -> str:
     )
 
 
+COLUMNS = {
+    "recall, p50 / p95 ms": "recall_ms",
+    "after a write": "recall_after_write_ms",
+    "one note": "note_ms",
+    "over a bare commit": "note_over_bare",
+    "cold open": "cold_ms",
+    "bulk notes/s": "bulk_notes_per_s",
+    "bytes a note": "bytes_per_note",
+    "memory MB": "memory_mb",
+    "agreement": "agreement_at_10",
+}
+
+
+def cell(value: Any) -> str:
+    if isinstance(value, dict):
+        value = [value["p50"], value["p95"]]
+    if isinstance(value, list):
+        return " / ".join(map(cell, value))
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Markdown, one system a row; columns that no row has are left out."""
+    columns = {title: name for title, name in COLUMNS.items() if any(name in row for row in rows)}
+    lines = ["| " + " | ".join(["", *columns]) + " |", "|---" * (1 + len(columns)) + "|"]
+    for row in sorted(rows, key=lambda row: ORDER.index(row["who"])):
+        cells = [NAMES.get(row["who"], row["who"]), *(cell(row.get(name)) for name in columns.values())]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def tables(runs: list[dict[str, Any]]) -> str:
+    last = {(run.get("owners", 1), run["notes"], run["who"]): run for run in runs}
+    told: list[str] = []
+    for owners, notes in sorted({key[:2] for key in last}):
+        title = f"{notes:,} notes" if owners == 1 else f"{owners:,} owners of {notes:,} notes each"
+        told += [f"**{title}**", table([run for key, run in last.items() if key[:2] == (owners, notes)])]
+    return "\n\n".join(told)
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     options.add_argument("runs", type=Path)
@@ -150,7 +193,7 @@ def main() -> None:
     asked = options.parse_args()
     runs = [json.loads(line) for line in asked.runs.read_text().splitlines() if line.strip()]
     asked.to.write_text(picture(runs))
-    print(f"Drew {asked.to}")
+    print(tables(runs))
 
 
 if __name__ == "__main__":
