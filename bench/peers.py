@@ -8,10 +8,11 @@ numpy and diarist (`pip install chromadb lancedb sqlite-vec`); one that is not t
 search by meaning alone, Diarist by words and meaning.
 
 - `diarist`     a SQLite file an owner, scan of all vectors; a write is on the disk when it returns
-- `chroma`      its defaults, cosine: an approximate index (HNSW), a collection an owner
-- `lancedb`     without an index, which is exact, a table an owner; no word on when a write is on the disk
+- `chroma`      its defaults, cosine: an approximate index (HNSW), a collection an owner; a write is on the disk
+- `lancedb`     without an index, which is exact, a table an owner; it does not wait for the disk (no fsync)
 - `sqlite-vec`  `vec0`, which is exact, a file an owner, WAL and synchronous=FULL as Diarist has them
-- `json`        the textbook's program: one JSON file an owner, written anew with each note, cosines in plain Python
+- `json`        the textbook's program: one JSON file an owner, written anew with each note, cosines in plain Python; it
+                does not wait for the disk either
 
 Each part of each system is a process of its own: writing all notes, asking, writing while asking, and opening, five
 times. Printed for each system and size, as JSON lines, what `bench/speed.py` prints. `memory_mb` is what the process
