@@ -1,5 +1,5 @@
-"""Draws what `bench/peers.py` measured, how a recall and a durable note grow with the number of notes, and prints all
-of it as the tables of `docs/speed.md`.
+"""Draws what `bench/peers.py` measured, how a recall and the writing of a note grow with the number of notes, and prints
+all of it as the tables of `docs/speed.md`.
 
     python bench/plot.py RUNS.jsonl [--to docs/pictures/speed.svg]
 
@@ -129,13 +129,13 @@ def panel(title: str, series: dict[str, list[Point]], left: int) -> list[str]:
 def picture(runs: list[dict[str, Any]]) -> str:
     drawn = [
         *panel("One recall, milliseconds", lines(runs, "recall_ms"), 0),
-        *panel("One durable note, milliseconds", lines(runs, "note_ms"), PANEL),
+        *panel("One note written, milliseconds", lines(runs, "note_ms"), PANEL),
     ]
     size = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="about">',
-            '<title id="about">How long a recall and a durable note take as a diary grows, by system</title>',
+            '<title id="about">How long a recall and the writing of a note take as a diary grows, by system</title>',
             f"<style>{STYLE}</style>",
             f'<rect width="{WIDTH}" height="{HEIGHT}" rx="6" style="fill: var(--ground)"/>',
             *drawn,
