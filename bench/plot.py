@@ -1,5 +1,5 @@
-"""Draws what `bench/peers.py` measured, how a recall and the writing of a note grow with the number of notes, and prints
-all of it as the tables of `docs/speed.md`.
+"""Draws what `bench/peers.py` measured, how a recall and the writing of a note grow with the number of notes, and
+prints all of it as the tables of `docs/speed.md`.
 
     python bench/plot.py RUNS.jsonl [--to docs/pictures/speed.svg]
 
