@@ -300,6 +300,7 @@ print(os.listdir("."))
         assert at_work == {threading.get_ident()}
 
     @e5_runs
+    @pytest.mark.nightly
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
     def test_a_child_that_is_forked_in_the_middle_of_a_bulk_makes_one_too(self):
         code = """

@@ -163,7 +163,9 @@ def die_at_statement(place, verb, ids, number):
     verb(opened(place).diary(OWNER), ids)
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(
+    "verb", [pytest.param(each, marks=[pytest.mark.nightly] if each in (repeat, edit) else []) for each in VERBS]
+)
 def test_a_kill_before_any_statement_leaves_all_of_a_call_or_nothing(verb, template, quick):
     """R35, R36: never half a note. And R-2: the same call with the same key afterwards makes one note, counted once."""
     source, ids = template

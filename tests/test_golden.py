@@ -211,7 +211,7 @@ def test_instructions_pasted_before_the_question_cost_nothing(everyday):
     _, diaries = everyday
     plain, pasted = [], []
     for diary, pairs, ids in diaries.values():
-        for each, id in list(zip(pairs, ids, strict=True))[:12]:
+        for each, id in list(zip(pairs, ids, strict=True))[:6]:
             plain.append(rank([hit.note.id for hit in diary.recall(each["question"])], id))
             pasted.append(rank([hit.note.id for hit in diary.recall(PROMPT + each["question"])], id))
-    assert at_five(pasted) >= at_five(plain) - 0.06  # two of 36
+    assert at_five(pasted) >= at_five(plain) - 0.06  # one of 18
