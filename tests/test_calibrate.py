@@ -122,6 +122,8 @@ def test_damaged_settings_are_said_and_left(tmp_path):
         with pytest.raises(Exception, match=r"settings\.json: is not JSON"):
             memory.diary("c-1").recall("Where to?")
         assert memory.diary("c-1").notes()
+        [ill] = [finding for finding in memory.diary("c-1").doctor() if not finding.well]
+        assert (ill.subject, "settings.json: is not JSON" in ill.text) == ("calibration", True)
 
 
 @pytest.fixture

@@ -516,8 +516,7 @@ class Diary:
 
     def doctor(self) -> list[Finding]:
         """What is well with this diary, what is not, and what to do. Reads everything; changes nothing."""
-        found = doctor.examine(self, self._store, self._memory.embedder)
-        return found + doctor.scale_of(self._memory)
+        return doctor.examine(self, self._store, self._memory)
 
     # -- for an agent --------------------------------------------------------------------------------------------
 

@@ -98,7 +98,7 @@ def recall(
     facts = store.kind == "note" and asked.days is None
     ranked = [_Ranked(entry, float(odds[at])) for entry, at in held]
     best = _newest_first(ranked, nearest if facts else None, asked.scale.same)[:limit]
-    named = [[asked.said.get(term, term) for term in held] for held in words.named([each.entry.seq for each in best])]
+    named = [[asked.said.get(term, term) for term in terms] for terms in words.named([each.entry.seq for each in best])]
     return [
         each.hit(calibration.parts(evidence, told, places[each.entry.seq], holds, asked.scale.background))
         for each, holds in zip(best, named, strict=True)

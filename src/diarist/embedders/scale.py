@@ -39,6 +39,7 @@ UNKNOWN = Scale()
 # where any two of these notes reach .1, that is .8. From .7 on, neighbours of one passage count as the same: first hits
 # fell by 3 of 100 there.
 _SAME_OF_THE_WAY = 0.78
+_FEWEST = 10  # pairs
 _LEAST_SPREAD = 0.005  # all cosines alike, as of a model that is not one: no scale is made of rounding
 
 
@@ -104,9 +105,6 @@ def measure(embedder: Embedder, pairs: Sequence[tuple[str, str]] | None = None) 
     count = sum(map(len, groups))
     apart = (float(np.concatenate(answers).mean()) - mean) / spread
     return Measured(Scale(mean, spread, usual + _SAME_OF_THE_WAY * (1 - usual)), count, right / count, apart)
-
-
-_FEWEST = 10
 
 
 def _vectors(embedder: Embedder, group: Sequence[tuple[str, str]]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
